@@ -1,0 +1,111 @@
+"""Augmentation of whole batches on the device, from numbers drawn beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedqcl.types import Index, NonNegative
+
+
+@dataclass(frozen=True)
+class Views:
+    """How each image of a stream is to be seen; the leading dimensions are the stream's.
+
+    Attributes:
+        top: first row of the crop in the padded image, ``[...]`` int64. ``left`` likewise.
+        flip: mirror left and right, ``[...]`` bool.
+        jitter: brightness, contrast and saturation factors, ``[..., 3]`` float32; None for none.
+    """
+
+    top: Tensor
+    left: Tensor
+    flip: Tensor
+    jitter: Tensor | None
+
+    def __getitem__(self, step: int | Tensor) -> Views:
+        """The views of one step of a stream."""
+        return self._map(lambda value: value[step])
+
+    def to(self, device: torch.device) -> Views:
+        """A copy on a device."""
+        return self._map(lambda value: value.to(device, non_blocking=True))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Views:
+        jitter = None if self.jitter is None else change(self.jitter)
+        return Views(change(self.top), change(self.left), change(self.flip), jitter)
+
+
+class Augment:
+    """Random crop of the zero-padded image, mirror image and colour jitter, drawn afresh for every batch.
+
+    Args:
+        crop: padding in pixels on each side before cropping back to the image's size; 0 for no crop.
+        flip: mirror half of the images.
+        jitter: brightness, contrast and saturation are each scaled by a factor from ``1 - jitter`` to ``1 + jitter``
+            (never below 0), in this order.
+    """
+
+    def __init__(self, crop: Index = 0, flip: bool = False, jitter: NonNegative = 0.0) -> None:
+        self.crop = crop
+        self.flip = flip
+        self.jitter = jitter
+
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> Views:
+        """Draw views for a stream of images of the given leading shape."""
+        top, left = rng.integers(0, 2 * self.crop + 1, (2, *shape))
+        flip = rng.random(shape) < 0.5 if self.flip else np.zeros(shape, bool)
+        jitter = None
+        if self.jitter > 0:
+            factors = rng.uniform(max(0.0, 1 - self.jitter), 1 + self.jitter, (*shape, 3))
+            jitter = torch.from_numpy(factors.astype(np.float32))
+        return Views(torch.from_numpy(top), torch.from_numpy(left), torch.from_numpy(flip), jitter)
+
+
+def crop_and_flip(padded: Tensor, index: Tensor, views: Views, size: tuple[int, int]) -> Tensor:
+    """Gather images and cut their views out of the padded originals, in one indexing operation.
+
+    Args:
+        padded: ``[N, H + 2p, W + 2p, C]`` uint8.
+        index: which images, ``[n]`` int64.
+        views: their crops and mirrors, ``[n]``.
+        size: ``(H, W)``.
+
+    Returns:
+        ``[n, H, W, C]`` uint8.
+    """
+    rows = torch.arange(size[0], device=index.device)
+    columns = torch.arange(size[1], device=index.device)
+    columns = torch.where(views.flip[:, None], size[1] - 1 - columns, columns)
+    return padded[
+        index[:, None, None],
+        (views.top[:, None] + rows)[:, :, None],
+        (views.left[:, None] + columns)[:, None, :],
+    ]
+
+
+def colour_jitter(x: Tensor, factors: Tensor) -> Tensor:
+    """Scale brightness, then contrast about the image's mean grey, then saturation about each pixel's grey.
+
+    Args:
+        x: ``[n, C, H, W]`` float32 in 0..1; saturation needs ``C = 3`` and is left out otherwise.
+        factors: ``[n, 3]`` float32.
+
+    Returns:
+        ``[n, C, H, W]`` float32 in 0..1.
+    """
+    brightness, contrast, saturation = factors[:, :, None, None, None].unbind(1)
+    x = (x * brightness).clamp(0, 1)
+    x = torch.lerp(_grey(x).mean((2, 3), keepdim=True), x, contrast).clamp(0, 1)
+    return torch.lerp(_grey(x), x, saturation).clamp(0, 1) if x.shape[1] == 3 else x
+
+
+def _grey(x: Tensor) -> Tensor:
+    """Luma (ITU-R 601) of each pixel, ``[n, 1, H, W]``."""
+    if x.shape[1] != 3:
+        return x.mean(1, keepdim=True)
+    return (x * x.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)

@@ -1,0 +1,181 @@
+"""From an image source to tasks, clients and shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+
+from fedqcl.data.augment import Augment
+from fedqcl.data.partition import deal, describe
+from fedqcl.data.pool import Pool
+from fedqcl.data.sources import Images, Source
+from fedqcl.data.tasks import order_classes, split_classes
+from fedqcl.parts import Spec
+from fedqcl.rng import Purpose, generator
+from fedqcl.types import Count, Fraction, Index, Positive
+
+
+@dataclass(frozen=True)
+class ClientShard:
+    """One client's samples of one task (see :class:`fedqcl.parts.Shard`)."""
+
+    client: int
+    task: int
+    index: np.ndarray
+    pool: Pool
+    seed: int
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.index)
+
+    def memory_generator(self) -> np.random.Generator:
+        """Keyed by seed, client and task."""
+        return generator(self.seed, Purpose.MEMORY, client=self.client, task=self.task)
+
+    def samples(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gather images without augmentation; a negative index stands for any image."""
+        return self.pool.gather(index.clamp_min(0))
+
+
+class FederatedData(LightningDataModule):
+    """A data set cut into tasks by class, and each task dealt out to the clients.
+
+    Args:
+        source: where the images come from.
+        num_clients: ``N``.
+        tasks: the number of tasks ``T``, as equal as can be; or the number of classes of each task.
+        class_order: ``natural``, ``random`` (by the seed), or every label in the order in which tasks take them.
+        alpha: Dirichlet concentration of a class over the clients, above 0: small is heterogeneous; ``iid`` for
+            equal shares.
+        min_samples: samples that every client must get of every task.
+        batch_size: ``B``, images of the current task in a local step.
+        augment: how training images are augmented; none by default.
+        validation: share of every class's training images held out from all clients. If above 0, a run reports on
+            these and leaves the test set alone, for choosing settings honestly.
+        seed: the run's seed.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        num_clients: Count = 5,
+        tasks: Count | list[Count] = 5,
+        class_order: Literal["natural", "random"] | list[int] = "natural",
+        alpha: Positive | Literal["iid"] = 10.0,
+        min_samples: Index = 0,
+        batch_size: Count = 13,
+        augment: Augment | None = None,
+        validation: Fraction = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.source = source
+        self.num_clients = num_clients
+        self.tasks = tasks
+        self.class_order = class_order
+        self.alpha = alpha
+        self.min_samples = min_samples
+        self.batch_size = batch_size
+        self.augment = augment
+        self.validation = validation
+        self.seed = seed
+        self.spec: Spec | None = None
+
+    def prepare_data(self) -> None:
+        """Download what is missing; for one process of a machine."""
+        self.source.prepare()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Load the images and deal them out; does nothing the second time.
+
+        Raises:
+            InputError: images or settings that do not fit.
+        """
+        if self.spec is not None:
+            return
+        images = self.source.load()
+        labels = order_classes(np.unique(images.train.y), self.class_order, self.seed)
+        self.class_names = [images.names.get(int(c), str(c)) for c in labels]
+        self.train, self.test = (_in_columns(part, labels) for part in (images.train, images.test))
+        self.spec = Spec(
+            channels=images.train.x.shape[3],
+            size=(images.train.x.shape[1], images.train.x.shape[2]),
+            classes=split_classes(len(labels), self.tasks),
+        )
+        self.held_out = self._hold_out()
+        self._deal()
+
+    def _hold_out(self) -> np.ndarray:
+        """The validation images: a share of every class, ``[N]`` bool over the training images."""
+        rng = generator(self.seed, Purpose.VALIDATION)
+        held_out = np.zeros(len(self.train.y), bool)
+        for c in range(len(self.class_names)):
+            members = rng.permutation(np.flatnonzero(self.train.y == c))
+            held_out[members[: round(self.validation * len(members))]] = True
+        return held_out
+
+    def _deal(self) -> None:
+        """Make ``shards[task][client]``: indices of training images."""
+        assert self.spec is not None
+        task_of = self.spec.task_of_column().numpy()[self.train.y]
+        members = [np.flatnonzero((task_of == t) & ~self.held_out) for t in range(self.spec.num_tasks)]
+        labels = [self.train.y[m] for m in members]
+        positions = [
+            deal(
+                y,
+                self.num_clients,
+                self.alpha,
+                generator(self.seed, Purpose.PARTITION, task=t),
+                self.min_samples,
+            )
+            for t, y in enumerate(labels)
+        ]
+        self.split = describe(labels, positions)
+        self.shards = [[m[p] for p in task] for m, task in zip(members, positions, strict=True)]
+
+    @property
+    def evaluated_on(self) -> Literal["validation", "test"]:
+        """Which images a run's accuracies are measured on."""
+        return "validation" if self.validation > 0 else "test"
+
+    def task_classes(self) -> list[list[str]]:
+        """The class names of each task."""
+        assert self.spec is not None
+        ends = np.cumsum(self.spec.classes)[:-1]
+        return [list(map(str, names)) for names in np.split(np.array(self.class_names), ends)]
+
+    def train_pool(self, device: torch.device) -> Pool:
+        """All training images on a device, padded for crops."""
+        return self._pool(self.train, self.augment.crop if self.augment else 0, device)
+
+    def evaluation_pool(self, device: torch.device, part: Literal["validation", "test"]) -> Pool:
+        """The held-out or the test images on a device."""
+        held_out = Images(self.train.x[self.held_out], self.train.y[self.held_out])
+        return self._pool(held_out if part == "validation" else self.test, 0, device)
+
+    def _pool(self, images: Images, padding: int, device: torch.device) -> Pool:
+        assert self.spec is not None
+        mean, std = _channel_statistics(self.train.x)
+        return Pool(images.x, images.y, self.spec, mean, std, padding, device)
+
+
+def _in_columns(images: Images, labels: np.ndarray) -> Images:
+    """Replace label ids by output columns: the position in ``labels``."""
+    order = np.argsort(labels)
+    return Images(images.x, order[np.searchsorted(labels[order], images.y)].astype(np.int64))
+
+
+def _channel_statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of every channel, images in 0..1: ``[C]`` float64 each; a flat channel has std 1."""
+    channels = range(x.shape[3])
+    counts = np.stack([np.bincount(x[..., c].ravel(), minlength=256) for c in channels]).astype(np.float64)
+    values = np.arange(256) / 255
+    mean = counts @ values / counts.sum(1)
+    std = np.sqrt(np.maximum(counts @ values**2 / counts.sum(1) - mean**2, 0))
+    return mean, np.where(std > 0, std, 1.0)

@@ -1,0 +1,70 @@
+"""All images of a data set, resident on the device as uint8."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedqcl.data.augment import Views, colour_jitter, crop_and_flip
+from fedqcl.parts import Spec
+
+
+class Pool:
+    """Images and class columns, gathered by index and normalised on the device.
+
+    Args:
+        x: ``[N, H, W, C]`` uint8.
+        y: class columns, ``[N]`` int64.
+        spec: the problem.
+        mean: per-channel mean of the images in 0..1, ``[C]``; ``std`` likewise.
+        padding: pixels of zeros kept round each image for random crops.
+        device: where the images live.
+    """
+
+    def __init__(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        spec: Spec,
+        mean: np.ndarray,
+        std: np.ndarray,
+        padding: int,
+        device: torch.device,
+    ) -> None:
+        p = padding
+        self.size = spec.size
+        self.padding = p
+        self.images = F.pad(torch.from_numpy(x).to(device), (0, 0, p, p, p, p))
+        self.y = torch.from_numpy(y).to(device)
+        self.head = spec.head().to(device)
+        self.mean = torch.as_tensor(mean, dtype=torch.float32, device=device)[:, None, None]
+        self.std = torch.as_tensor(std, dtype=torch.float32, device=device)[:, None, None]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the images live."""
+        return self.images.device
+
+    def gather(self, index: Tensor, views: Views | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Gather samples.
+
+        Args:
+            index: ``[n]`` int64 on the device.
+            views: how to see them, ``[n]``; None for the images as they are.
+
+        Returns:
+            Normalised images ``[n, C, H, W]`` float32 (channels last in memory), class columns ``[n]`` int64 and
+            competing columns ``[n, K]`` bool.
+        """
+        if views is None:
+            (h, w), p = self.size, self.padding
+            x = self.images[index][:, p : p + h, p : p + w]
+        else:
+            x = crop_and_flip(self.images, index, views, self.size)
+        x = x.permute(0, 3, 1, 2).float() / 255
+        if views is not None and views.jitter is not None:
+            x = colour_jitter(x, views.jitter)
+        y = self.y[index]
+        return (x - self.mean) / self.std, y, self.head[y]

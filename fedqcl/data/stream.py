@@ -1,0 +1,104 @@
+"""Everything random about one client's round, drawn before the round starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedqcl.data.augment import Augment, Views
+from fedqcl.data.pool import Pool
+from fedqcl.parts import Batch
+from fedqcl.rng import Purpose, generator
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The samples of ``S`` local steps, ``n = B + G * b`` in each.
+
+    Attributes:
+        index: positions in the pool, ``[S, n]`` int64: the current batch, then ``b`` of each replay group.
+        views: how each is augmented, ``[S, n]``; None for no augmentation.
+        present: ``[G]`` float32, 1 where the client has samples of the group.
+        size: ``B``.
+    """
+
+    index: Tensor
+    views: Views | None
+    present: Tensor
+    size: int
+
+    def __len__(self) -> int:
+        """``S``, the number of steps."""
+        return len(self.index)
+
+    def to(self, device: torch.device) -> Stream:
+        """A copy on a device."""
+        return Stream(
+            self.index.to(device, non_blocking=True),
+            None if self.views is None else self.views.to(device),
+            self.present.to(device, non_blocking=True),
+            self.size,
+        )
+
+    def batch(self, pool: Pool, step: int) -> Batch:
+        """Gather one step's batch from a pool on the same device."""
+        x, y, columns = pool.gather(self.index[step], None if self.views is None else self.views[step])
+        return Batch(x, y, columns, self.size, self.present)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws streams; all clients share one.
+
+    Attributes:
+        seed: the run's seed.
+        batch_size: ``B``.
+        replay_batch: ``b``.
+        epochs: ``R``, local epochs of a round.
+        augment: how images are augmented; None for not at all.
+    """
+
+    seed: int
+    batch_size: int
+    replay_batch: int
+    epochs: int
+    augment: Augment | None
+
+    def draw(self, client: int, task: int, round: int, shard: np.ndarray, groups: list[Tensor]) -> Stream:
+        """Draw a client's round.
+
+        The epochs follow one another without a gap: the round's batches are cut from ``R`` shuffles of the shard laid
+        end to end, and the last batch is filled up from one more. So there are ``ceil(R n / B)`` steps, every batch
+        has ``B`` samples, and no sample is left out.
+
+        Args:
+            client: client id; with ``task`` and ``round`` the key of the draw.
+            task: the current task.
+            round: the round within the task.
+            shard: the client's samples of the task, ``[n]`` int64, not empty.
+            groups: the stored samples of each replay group, ``[m]`` int64 each. One without samples gets stand-ins
+                from the shard.
+        """
+
+        def rng(purpose: Purpose) -> np.random.Generator:
+            return generator(self.seed, purpose, client=client, task=task, round=round)
+
+        steps = -(-self.epochs * len(shard) // self.batch_size)
+        columns = [cycle(shard, steps * self.batch_size, rng(Purpose.BATCHES)).reshape(steps, -1)]
+        replay = rng(Purpose.REPLAY)
+        for group in groups:
+            source = group.numpy() if len(group) else shard
+            columns.append(cycle(source, steps * self.replay_batch, replay).reshape(steps, -1))
+        index = torch.from_numpy(np.concatenate(columns, axis=1))
+        views = None if self.augment is None else self.augment.draw(tuple(index.shape), rng(Purpose.AUGMENT))
+        present = torch.tensor([float(len(group) > 0) for group in groups])
+        return Stream(index, views, present, self.batch_size)
+
+
+def cycle(items: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """The first ``count`` of as many shuffles of ``items``, laid end to end, as that takes."""
+    passes = -(-count // len(items))
+    return rng.permuted(np.tile(items, (passes, 1)), axis=1).reshape(-1)[:count]

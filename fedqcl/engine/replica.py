@@ -1,0 +1,66 @@
+"""Room for one client at work."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedqcl.data.module import ClientShard
+from fedqcl.data.stream import Stream
+from fedqcl.engine.server import Server, copy_entries, federated_entries
+from fedqcl.methods import ClientState
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a client's local steps came to.
+
+    Attributes:
+        client: client id.
+        steps: ``S``, local steps taken.
+        loss: sum of the objective over the steps, ``[]``, still on the device.
+    """
+
+    client: int
+    steps: int
+    loss: Tensor
+
+
+class Replica:
+    """A net and a client state on the device that one client after another works in.
+
+    Only as many replicas exist as clients run at once; a client at rest is its small state, on the CPU.
+
+    Attributes:
+        net: the client's model ``w_i``, in train mode.
+        state: the client's state.
+        shard: the client's samples of the current task.
+        stream: the batches of the round.
+        loss: running sum of the objective over the round's steps, ``[]`` float32.
+    """
+
+    shard: ClientShard
+    stream: Stream
+
+    def __init__(self, net: nn.Module, state: ClientState, device: torch.device) -> None:
+        self.net = copy.deepcopy(net).train()
+        self.state = copy.deepcopy(state).to(device)
+        self.loss = torch.zeros((), device=device)
+
+    def seat(self, server: Server, state: ClientState, shard: ClientShard) -> None:
+        """Let a client take over: the global model and its own state."""
+        copy_entries(federated_entries(self.net), server.weights())
+        copy_entries(dict(self.state.named_buffers()), dict(state.named_buffers()))
+        self.shard = shard
+        self.loss.zero_()
+
+    def leave(self, state: ClientState) -> None:
+        """Write the client's state back to where it rests."""
+        copy_entries(dict(state.named_buffers()), dict(self.state.named_buffers()))
+
+    def report(self) -> Report:
+        """Sum up the local steps."""
+        return Report(self.shard.client, len(self.stream), self.loss.clone())

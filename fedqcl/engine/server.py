@@ -1,0 +1,38 @@
+"""The server: the global model and what the method keeps beside it. Every rank holds the same copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+def federated_entries(net: nn.Module) -> dict[str, Tensor]:
+    """What the server averages, by name: the parameters and BatchNorm's running statistics."""
+    entries = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    return {name: value.detach() for name, value in entries.items() if value.is_floating_point()}
+
+
+@dataclass
+class Server:
+    """The global model ``net`` and the method's own ``state``, a module of buffers."""
+
+    net: nn.Module
+    state: nn.Module
+
+    def weights(self) -> dict[str, Tensor]:
+        """The global model's averaged entries, by name: views, not copies."""
+        return federated_entries(self.net)
+
+    @torch.no_grad()
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over new weights."""
+        copy_entries(self.weights(), weights)
+
+
+@torch.no_grad()
+def copy_entries(target: dict[str, Tensor], source: dict[str, Tensor]) -> None:
+    """Copy values entry by entry."""
+    for name, value in target.items():
+        value.copy_(source[name], non_blocking=True)

@@ -1,0 +1,77 @@
+"""A method is what differs from FedAvg."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from fedqcl.parts import Batch, Shard, Spec
+
+Stats = Mapping[str, Tensor]
+Weights = dict[str, Tensor]
+
+
+class ClientState(nn.Module):
+    """What one client carries from round to round: buffers of fixed shape, so it can be saved, moved and checked."""
+
+    def replay(self, task: int) -> list[Tensor]:
+        """The stored samples that task ``task``'s replay batches are drawn from: ``[n]`` int64, one tensor a group.
+
+        The number of groups may depend on the task alone; a group may be empty.
+        """
+        return []
+
+    def diagnostics(self) -> Mapping[str, Tensor]:
+        """What the run's files show of this client: ``[]`` or ``[T]`` tensors, NaN where there is nothing to show."""
+        return {}
+
+
+class Method:
+    """A federated continual-learning method, told as its differences from FedAvg.
+
+    ``loss`` is pure: tensors in, scalar out; no randomness, no ``.item()``, no shape that depends on values; it
+    changes nothing but the net's own BatchNorm statistics. That is what lets an executor capture it.
+
+    ``client_*`` hooks run on the client and may change its state. What they return for the server are SUMS over
+    samples, never means, so that ranks combine them by addition. ``server_*`` hooks see these sums over all clients.
+
+    Attributes:
+        replay_batch: ``b``, how many samples of every group of :meth:`ClientState.replay` a step gets.
+    """
+
+    replay_batch: int = 0
+
+    def client_state(self, spec: Spec) -> ClientState:
+        """The state a client starts with."""
+        return ClientState()
+
+    def server_state(self, spec: Spec, net: nn.Module) -> nn.Module:
+        """The state the server starts with: a module of buffers."""
+        return nn.Module()
+
+    def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
+        """The objective of one local step, ``[]``."""
+        raise NotImplementedError
+
+    def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+        """After the local steps of a round, on the client's own model ``w_i``."""
+        return {}
+
+    def server_round(self, weights: Weights, average: Weights, stats: Stats, server: nn.Module) -> Weights:
+        """Turn the clients' average into the next global model.
+
+        Args:
+            weights: the global model before the round, by entry name.
+            average: ``sum_i p_i w_i`` over the round's clients.
+            stats: the sums of what :meth:`client_round` returned.
+            server: the server's state.
+        """
+        return average
+
+    def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+        """At the end of a task, on the global model, for every client that holds samples of the task."""
+        return {}
+
+    def server_task(self, net: nn.Module, stats: Stats, server: nn.Module) -> None:
+        """At the end of a task, after every :meth:`client_task`; ``net`` is the global model."""

@@ -1,0 +1,51 @@
+"""What the methods that replay stored samples share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fedqcl.methods.base import ClientState
+from fedqcl.parts import Batch, Memory, Shard
+from fedqcl.parts.losses import cross_entropy
+
+
+class ReplayState(ClientState):
+    """A client with a replay memory; a group of its replay batches is one past task."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self.memory = memory
+
+    def replay(self, task: int) -> list[Tensor]:
+        """The stored samples of every past task."""
+        return [self.memory.of_task(k) for k in range(task)]
+
+
+def sample_losses(net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the current samples ``[B]`` and the replayed ones ``[G, b]``, in one forward pass."""
+    return batch.split(cross_entropy(net(batch.x), batch.y, batch.columns))
+
+
+def task_losses(net: nn.Module, memory: Memory, shard: Shard) -> Tensor:
+    """Mean cross-entropy of each task's stored samples, in eval mode: ``[T]``, 0 where none is stored."""
+    with torch.no_grad(), evaluating(net):
+        parts = (shard.samples(index) for index in memory.index.split(500))
+        loss = torch.cat([cross_entropy(net(x), y, columns) for x, y, columns in parts])
+    tasks = torch.arange(len(memory.count), device=loss.device)
+    of_task = memory.task_of_place()[:, None] == tasks
+    return torch.where(of_task, loss[:, None], 0.0).sum(0) / memory.count.clamp_min(1)
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Run a block in eval mode, so that it leaves BatchNorm's running statistics alone."""
+    training = net.training
+    net.eval()
+    try:
+        yield
+    finally:
+        net.train(training)

@@ -1,0 +1,44 @@
+"""A client's own data of one task, as a method may use it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+
+class Shard(Protocol):
+    """The data one client holds of the current task, and access to what it stored of earlier ones.
+
+    Attributes:
+        client: client id.
+        task: the current task.
+        index: the client's samples of the task, ``[n]`` int64.
+    """
+
+    @property
+    def client(self) -> int: ...  # noqa: D102
+    @property
+    def task(self) -> int: ...  # noqa: D102
+    @property
+    def index(self) -> np.ndarray: ...  # noqa: D102
+
+    def __len__(self) -> int:
+        """``n``, the number of samples."""
+        ...
+
+    def memory_generator(self) -> np.random.Generator:
+        """The generator that decides what this client stores of this task."""
+        ...
+
+    def samples(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Samples as they are, without augmentation.
+
+        Args:
+            index: ``[n]`` int64; a negative one stands for any image.
+
+        Returns:
+            Images ``[n, C, H, W]`` float32, class columns ``[n]`` int64, competing columns ``[n, K]`` bool.
+        """
+        ...

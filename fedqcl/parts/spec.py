@@ -1,0 +1,42 @@
+"""The problem as nets and methods see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Sizes of a continual problem whose classes are numbered by task: task 0 has columns 0, 1, ..., task 1 the next.
+
+    Attributes:
+        channels: image channels.
+        size: image height and width in pixels.
+        classes: ``K_t``, the number of classes of each task.
+    """
+
+    channels: int
+    size: tuple[int, int]
+    classes: tuple[int, ...]
+
+    @property
+    def num_tasks(self) -> int:
+        """``T``."""
+        return len(self.classes)
+
+    @property
+    def num_classes(self) -> int:
+        """``K``, all tasks together: the width of the output layer."""
+        return sum(self.classes)
+
+    def task_of_column(self) -> Tensor:
+        """The task that each output column belongs to: ``[K]`` int64."""
+        return torch.repeat_interleave(torch.arange(self.num_tasks), torch.tensor(self.classes))
+
+    def head(self) -> Tensor:
+        """Row ``c``: the columns that compete for a sample of class ``c`` when its task is known. ``[K, K]`` bool."""
+        task = self.task_of_column()
+        return task[:, None] == task[None, :]
