@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 
 from fedqcl.methods import ClientState, Method
 from fedqcl.models import Net, ResNet18
+from fedqcl.models.norm import set_parts
 from fedqcl.parts import Batch, Spec
 from fedqcl.rng import Purpose, generator
 
@@ -25,6 +27,8 @@ class Learner(LightningModule):
         method: the federated continual-learning method.
         net: makes the net from the number of image channels and the number of classes of all tasks.
         optimizer: makes a client's optimizer; it starts afresh in every round.
+        replay_statistics: whether BatchNorm normalises the current and the replayed images of a step together, or each
+            group of them by itself, as separate forward passes would. The forward pass is one either way.
     """
 
     def __init__(
@@ -32,11 +36,13 @@ class Learner(LightningModule):
         method: Method,
         net: NetCallable = ResNet18,
         optimizer: OptimizerCallable = lambda parameters: torch.optim.SGD(parameters, lr=0.005),
+        replay_statistics: Literal["joint", "per_task"] = "joint",
     ) -> None:
         super().__init__()
         self.method = method
         self._make_net = net
         self._make_optimizer = optimizer
+        self.replay_statistics = replay_statistics
 
     def make_net(self, spec: Spec, seed: int) -> Net:
         """Make the initial global model; the same for the same seed, whatever was drawn before."""
@@ -47,6 +53,15 @@ class Learner(LightningModule):
     def make_optimizer(self, net: nn.Module) -> Optimizer:
         """Make the optimizer of one client's round."""
         return self._make_optimizer(net.parameters())
+
+    def arrange(self, net: nn.Module, parts: tuple[int, ...]) -> None:
+        """Tell a net's BatchNorms what its next training batches consist of.
+
+        Args:
+            net: a client's net.
+            parts: sizes of the current batch and of each replay group.
+        """
+        set_parts(net, parts if self.replay_statistics == "per_task" else ())
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """The method's objective for one step, ``[]``."""

@@ -33,12 +33,14 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker) ->
                     reports.append(local.report())
             weights = average.reduce()  # sum_i p_i w_i
             if weights is not None:
-                server.load(method.server_round(server.weights(), weights, sum_stats(stats), server.state))
+                server.load(
+                    method.server_round(server.weights(), weights, sum_stats(stats, server.device), server.state)
+                )
             tracker.end_round(task, round, engine, reports)
         stats = [
             engine.call(method.client_task, local)
-            for locals in engine.broadcast(schedule.everyone, task)
+            for locals in engine.broadcast(schedule.everyone, task, idle_too=True)
             for local in locals
         ]
-        method.server_task(server.net, sum_stats(stats), server.state)
+        method.server_task(server.net, sum_stats(stats, server.device), server.state)
         tracker.end_task(task)

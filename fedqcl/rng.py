@@ -31,7 +31,9 @@ def generator(seed: int, purpose: Purpose, *, client: int = -1, task: int = -1, 
     Args:
         seed: the run's seed, 0 or more.
         purpose: what will be drawn.
-        client: client id from 0; -1 where no client is meant. ``task`` and ``round`` likewise.
+        client: client id from 0; -1 where no client is meant.
+        task: task from 0, or -1.
+        round: round within the task from 0, or -1.
 
     Returns:
         A fresh NumPy generator: the same key always starts the same sequence.

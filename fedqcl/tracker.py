@@ -17,6 +17,7 @@ from fedqcl.methods import ClientState
 from fedqcl.metrics import ContinualAccuracy, average_accuracy, forgetting
 from fedqcl.run.log import RunLog
 from fedqcl.run.records import ClientRecord, RoundRecord, State
+from fedqcl.schedule import Schedule
 
 
 class Tracker:
@@ -25,18 +26,16 @@ class Tracker:
     Args:
         evaluator: counts right answers.
         log: where records go; silent on all ranks but the first.
-        num_tasks: ``T``.
-        rounds: ``C``.
+        schedule: tasks and rounds.
         bytes_per_client: what one client sends in a round, and receives.
     """
 
-    def __init__(self, evaluator: Evaluator, log: RunLog, num_tasks: int, rounds: int, bytes_per_client: int) -> None:
+    def __init__(self, evaluator: Evaluator, log: RunLog, schedule: Schedule, bytes_per_client: int) -> None:
         self.evaluator = evaluator
         self.log = log
-        self.num_tasks = num_tasks
-        self.rounds = rounds
+        self.schedule = schedule
         self.bytes_per_client = bytes_per_client
-        self.metric = ContinualAccuracy(num_tasks, sync_on_compute=False)
+        self.metric = ContinualAccuracy(schedule.num_tasks, sync_on_compute=False)
         self.queues: list[list[float]] = []
         self.train_seconds = 0.0
         self.client_steps = 0
@@ -57,8 +56,8 @@ class Tracker:
         seconds = time.perf_counter() - self._started
         self.train_seconds += seconds
         self.client_steps += sum(c.steps for c in clients)
-        last = round == self.rounds - 1
-        correct, total = self.evaluator.count(engine.server.net, self.num_tasks if last else task + 1)
+        last = round == self.schedule.rounds - 1
+        correct, total = self.evaluator.count(engine.server.net, self.schedule.num_tasks if last else task + 1)
         row = correct / total
         matrix = torch.cat([(self.metric.correct / self.metric.total)[:task], row[None]])
         if last:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
 from lightning.fabric import Fabric
-from torch import nn
 
 from fedqcl import loop
+from fedqcl.checkpoint import load_model, save_model
 from fedqcl.data import FederatedData
-from fedqcl.engine import Engine, FederatedStrategy
+from fedqcl.engine import Engine
+from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
 from fedqcl.errors import InputError
 from fedqcl.evaluate import Evaluator
 from fedqcl.learner import Learner
-from fedqcl.parts import Spec
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.log import RunLog
@@ -50,12 +45,14 @@ class FederatedTrainer:
         rounds: ``C``, communication rounds of a task.
         epochs: ``R``, epochs a client trains in a round.
         participation: share of the clients that take part in a round, drawn afresh each round.
+        executor: ``graphed`` captures each client's step in a CUDA graph, and runs clients at once; ``eager`` is plain
+            PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA.
+        concurrency: clients of one GPU that run at once when graphed; each takes memory of its own.
         threads: threads of each rank on the CPU; part of the result, as sums are split among them.
         root: folder of all runs.
         name: the run's name; one made of data set, method and seed by default.
         logger: a tracking service to report to besides the run folder.
         console: how much to print.
-        seed: decides everything random.
         start_method: how ranks are started; ``fork`` is quick, and for the CPU alone.
     """
 
@@ -68,12 +65,13 @@ class FederatedTrainer:
         rounds: Count = 10,
         epochs: Count = 5,
         participation: Share = 1.0,
+        executor: Literal["auto", "eager", "graphed"] = "auto",
+        concurrency: Count = 5,
         threads: Count = 1,
         root: str = "runs",
         name: str | None = None,
         logger: WandbLogger | None = None,
         console: Literal["quiet", "normal", "verbose"] = "normal",
-        seed: int = 0,
         start_method: Literal["popen", "fork", "spawn"] = "popen",
     ) -> None:
         self.accelerator = accelerator
@@ -83,29 +81,41 @@ class FederatedTrainer:
         self.rounds = rounds
         self.epochs = epochs
         self.participation = participation
+        self.executor = executor
+        self.concurrency = concurrency
         self.threads = threads
         self.root = root
         self.name = name
         self.logger = logger
         self.console = console
-        self.seed = seed
         self.start_method = start_method
         self.config: dict[str, Any] = {}
         self.config_text = ""
+        self._folder: RunFolder | None = None
+        self._started = 0.0
 
     def fit(self, model: Learner, datamodule: FederatedData) -> dict[str, Any]:
         """Train on all tasks and write a run folder.
 
+        Args:
+            model: method, net and optimizer.
+            datamodule: tasks and clients.
+
         Returns:
             What ``summary.json`` holds.
         """
-        result: dict[str, Any] = self._launch(self._fit, model, datamodule)
+        self._started = time.perf_counter()
+        result: dict[str, Any] = self._launch(
+            self._fit, model, datamodule, prepare=lambda: self._make_folder(model, datamodule)
+        )
         return result
 
     def validate(self, model: Learner, datamodule: FederatedData, ckpt_path: str) -> dict[str, Any]:
         """Evaluate a run's model on the images the run was measured on.
 
         Args:
+            model: says which net the weights are for.
+            datamodule: the data the run used.
             ckpt_path: a run folder, or the ``model.ckpt`` in it.
 
         Returns:
@@ -117,6 +127,8 @@ class FederatedTrainer:
         """Evaluate a run's model on the test images.
 
         Args:
+            model: says which net the weights are for.
+            datamodule: the data the run used.
             ckpt_path: a run folder, or the ``model.ckpt`` in it.
 
         Returns:
@@ -124,84 +136,76 @@ class FederatedTrainer:
         """
         return self._evaluate(model, datamodule, ckpt_path, "test")
 
-    def _launch(self, job: Job, learner: Learner, data: FederatedData) -> Any:
+    def _launch(
+        self, job: Job, learner: Learner, data: FederatedData, prepare: Callable[[], None] | None = None
+    ) -> Any:
         """Start the ranks and run a job on each; the result is the first rank's."""
-        cuda = self.accelerator == "cuda" or (self.accelerator == "auto" and torch.cuda.is_available())
-        devices = self._num_devices(cuda, data.num_clients)
-        strategy = FederatedStrategy(start_method=self.start_method, timeout=timedelta(minutes=30))
-        fabric = Fabric(
-            accelerator="cuda" if cuda else "cpu",
-            devices=devices,
-            num_nodes=self.num_nodes,
-            precision=self.precision,
-            strategy=strategy if devices * self.num_nodes > 1 else "auto",
+        fabric = make_fabric(
+            self.accelerator, self.devices, self.num_nodes, self.precision, self.start_method, data.num_clients
         )
-        if int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))) == 0:
-            # Before other ranks exist: only one may download, and a mistake in the data is reported once.
+        if self.executor == "graphed" and fabric.device.type != "cuda":
+            raise InputError("trainer.executor: graphed needs a CUDA device; choose auto or eager")
+        # Before there are other ranks: only one may download, and a mistake is reported once.
+        if is_first_of_machine():
             data.prepare_data()
             data.setup()
+        if prepare is not None and is_first():
+            prepare()
         return fabric.launch(partial(self._on_rank, job=job, learner=learner, data=data))
 
     def _on_rank(self, fabric: Fabric, job: Job, learner: Learner, data: FederatedData) -> Any:
         if fabric.device.type == "cpu":
             torch.set_num_threads(self.threads)
+        else:
+            torch.backends.cudnn.benchmark = True
         data.setup()
         return job(fabric, learner, data)
 
-    def _num_devices(self, cuda: bool, num_clients: int) -> int:
-        available = torch.cuda.device_count() if cuda else os.cpu_count() or 1
-        if self.devices == "auto":
-            return max(1, min(available, num_clients))
-        if cuda and self.devices > available:
-            raise InputError(f"trainer.devices: {self.devices} GPUs were asked for and {available} are visible")
-        return self.devices
-
     def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
         assert data.spec is not None
-        started = time.perf_counter()
-        engine = Engine(fabric, learner, data, self.epochs)
-        schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, self.seed)
         log = self._open_log(fabric, learner, data)
-        pool = data.evaluation_pool(fabric.device, data.evaluated_on)
-        tracker = Tracker(
-            Evaluator(fabric, pool, data.spec),
-            log,
-            schedule.num_tasks,
-            schedule.rounds,
-            engine.average().bytes_per_client,
-        )
-        loop.fit(learner.method, engine, schedule, tracker)
-        summary = {
-            **tracker.summary(),
-            "evaluated_on": data.evaluated_on,
-            "wall_seconds": time.perf_counter() - started,
-            "device": _describe(fabric),
-            "seed": self.seed,
-            "versions": _versions(),
-        }
-        if log.folder is not None:
-            save_model(log.folder.checkpoint, engine.server.net, data.spec)
+        try:
+            engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency)
+            schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
+            pool = data.evaluation_pool(fabric.device, data.evaluated_on)
+            tracker = Tracker(Evaluator(fabric, pool, data.spec), log, schedule, engine.server.num_bytes)
+            loop.fit(learner.method, engine, schedule, tracker)
+            summary = {
+                **tracker.summary(),
+                "evaluated_on": data.evaluated_on,
+                "wall_seconds": time.perf_counter() - self._started,
+                "device": describe(fabric),
+                "seed": data.seed,
+                "versions": _versions(),
+            }
+            if log.folder is not None:
+                save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
             log.finish(summary)
+        except BaseException:
+            log.fail()
+            raise
         fabric.barrier()
         return summary
 
+    def _make_folder(self, learner: Learner, data: FederatedData) -> None:
+        name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
+        self._folder = RunFolder.create(self.root, self.name, name)
+        self._folder.config.write_text(self.config_text, encoding="utf-8")
+
     def _open_log(self, fabric: Fabric, learner: Learner, data: FederatedData) -> RunLog:
-        """Make the run folder and say what is run; the other ranks stay silent."""
-        if not fabric.is_global_zero:
+        """Say what is run; only the first rank speaks."""
+        if self._folder is None or not fabric.is_global_zero:
             return RunLog.silent()
-        method = type(learner.method).__name__
-        folder = RunFolder.create(self.root, self.name, f"{data.source.name}-{method}-seed{self.seed}")
-        folder.config.write_text(self.config_text, encoding="utf-8")
-        log = RunLog(folder, Console(self.console), [self.logger] if self.logger else [])
+        log = RunLog(self._folder, Console(self.console), [self.logger] if self.logger else [])
         info = RunInfo(
-            name=folder.path.name,
+            name=self._folder.path.name,
             dataset=data.source.name,
-            method=method,
-            seed=self.seed,
+            method=type(learner.method).__name__,
+            seed=data.seed,
             num_clients=data.num_clients,
             tasks=data.task_classes(),
             rounds=self.rounds,
-            devices=_describe(fabric),
+            devices=describe(fabric),
             config=self.config,
             split=data.split,
             versions=_versions(),
@@ -214,8 +218,8 @@ class FederatedTrainer:
     ) -> dict[str, Any]:
         def job(fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
             assert data.spec is not None
-            net = learner.make_net(data.spec, self.seed)
-            load_model(ckpt_path, net, data.spec)
+            net = learner.make_net(data.spec, data.seed)
+            load_model(ckpt_path, net, data.spec, data.labels)
             evaluator = Evaluator(fabric, data.evaluation_pool(fabric.device, part), data.spec)
             correct, total = evaluator.count(net.to(fabric.device).eval(), data.spec.num_tasks)
             accuracy = correct / total
@@ -224,46 +228,12 @@ class FederatedTrainer:
                 Console(self.console).evaluation(figures, part)
             return figures
 
-        result: dict[str, Any] = self._launch(job, learner, data)
+        def check() -> None:
+            assert data.spec is not None
+            load_model(ckpt_path, learner.make_net(data.spec, data.seed), data.spec, data.labels)
+
+        result: dict[str, Any] = self._launch(job, learner, data, check)
         return result
-
-
-def save_model(path: Path, net: nn.Module, spec: Spec) -> None:
-    """Write a trained global model: weights and the problem they are for, loadable without running code."""
-    weights = {name: value.cpu() for name, value in net.state_dict().items()}
-    torch.save({"net": weights, "spec": asdict(spec)}, path)
-
-
-def load_model(path: str, net: nn.Module, spec: Spec) -> None:
-    """Load a trained global model into a net.
-
-    Args:
-        path: a run folder, or the ``model.ckpt`` in it.
-        net: takes the weights.
-        spec: the problem the net was made for.
-
-    Raises:
-        InputError: no such file, not a model of ours, or one for another problem or net.
-    """
-    file = Path(path, "model.ckpt") if Path(path).is_dir() else Path(path)
-    try:
-        saved = torch.load(file, map_location="cpu", weights_only=True)
-        if saved["spec"] != asdict(spec):
-            raise InputError(f"--ckpt_path: {file} was trained on {saved['spec']}, and the data are {asdict(spec)}")
-        net.load_state_dict(saved["net"])
-    except FileNotFoundError:
-        raise InputError(f"--ckpt_path: {file} does not exist; a finished run's folder holds model.ckpt") from None
-    except (RuntimeError, KeyError, TypeError, EOFError, UnpicklingError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"--ckpt_path: {file} cannot be loaded into {type(net).__name__}: {reason}") from None
-
-
-def _describe(fabric: Fabric) -> str:
-    """What a run runs on, in words."""
-    count = fabric.world_size
-    if fabric.device.type == "cuda":
-        return f"{count} x {torch.cuda.get_device_name(fabric.device)}"
-    return f"{count} CPU rank{'s' if count > 1 else ''} of {torch.get_num_threads()} thread(s)"
 
 
 def _versions() -> dict[str, str]:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     Share: TypeAlias = float
     Fraction: TypeAlias = float
 else:
-    from jsonargparse.typing import NonNegativeFloat as NonNegative
-    from jsonargparse.typing import NonNegativeInt as Index
-    from jsonargparse.typing import PositiveFloat as Positive
-    from jsonargparse.typing import PositiveInt as Count
-    from jsonargparse.typing import restricted_number_type
+    import jsonargparse.typing as numbers
 
-    Real = restricted_number_type("Real", float, (">=", float("-inf")), docstring="any number but NaN")
-    Share = restricted_number_type("Share", float, [(">", 0), ("<=", 1)], docstring="above 0, at most 1")
-    Fraction = restricted_number_type("Fraction", float, [(">=", 0), ("<", 1)], docstring="at least 0, below 1")
+    Count = numbers.PositiveInt
+    Index = numbers.NonNegativeInt
+    Positive = numbers.restricted_number_type("Positive", float, [(">", 0), ("<", float("inf"))])
+    NonNegative = numbers.NonNegativeFloat
+    Real = numbers.restricted_number_type("Real", float, (">", float("-inf")))
+    Share = numbers.restricted_number_type("Share", float, [(">", 0), ("<=", 1)])
+    Fraction = numbers.restricted_number_type("Fraction", float, [(">=", 0), ("<", 1)])

@@ -27,9 +27,14 @@ class Views:
     flip: Tensor
     jitter: Tensor | None
 
-    def __getitem__(self, step: int | Tensor) -> Views:
-        """The views of one step of a stream."""
-        return self._map(lambda value: value[step])
+    def __getitem__(self, steps: int | slice) -> Views:
+        """The views of one step of a stream, or of several."""
+        return self._map(lambda value: value[steps])
+
+    def flatten(self) -> Views:
+        """The same views in one leading dimension."""
+        dims = self.top.dim()
+        return self._map(lambda value: value.flatten(0, dims - 1))
 
     def to(self, device: torch.device) -> Views:
         """A copy on a device."""
@@ -88,24 +93,26 @@ def crop_and_flip(padded: Tensor, index: Tensor, views: Views, size: tuple[int, 
     ]
 
 
-def colour_jitter(x: Tensor, factors: Tensor) -> Tensor:
+def colour_jitter(images: Tensor, factors: Tensor) -> Tensor:
     """Scale brightness, then contrast about the image's mean grey, then saturation about each pixel's grey.
 
     Args:
-        x: ``[n, C, H, W]`` float32 in 0..1; saturation needs ``C = 3`` and is left out otherwise.
+        images: ``[n, H, W, C]`` uint8; saturation needs ``C = 3`` and is left out otherwise.
         factors: ``[n, 3]`` float32.
 
     Returns:
-        ``[n, C, H, W]`` float32 in 0..1.
+        ``[n, H, W, C]`` uint8.
     """
     brightness, contrast, saturation = factors[:, :, None, None, None].unbind(1)
-    x = (x * brightness).clamp(0, 1)
-    x = torch.lerp(_grey(x).mean((2, 3), keepdim=True), x, contrast).clamp(0, 1)
-    return torch.lerp(_grey(x), x, saturation).clamp(0, 1) if x.shape[1] == 3 else x
+    x = (images * brightness).clamp(0, 255)
+    x = torch.lerp(_grey(x).mean((1, 2), keepdim=True), x, contrast).clamp(0, 255)
+    if x.shape[3] == 3:
+        x = torch.lerp(_grey(x), x, saturation).clamp(0, 255)
+    return x.round().to(torch.uint8)
 
 
 def _grey(x: Tensor) -> Tensor:
-    """Luma (ITU-R 601) of each pixel, ``[n, 1, H, W]``."""
-    if x.shape[1] != 3:
-        return x.mean(1, keepdim=True)
-    return (x * x.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
+    """Luma (ITU-R 601) of each pixel, ``[n, H, W, 1]``."""
+    if x.shape[3] != 3:
+        return x.mean(3, keepdim=True)
+    return (x * x.new_tensor([0.299, 0.587, 0.114])).sum(3, keepdim=True)

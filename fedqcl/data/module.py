@@ -15,6 +15,7 @@ from fedqcl.data.partition import deal, describe
 from fedqcl.data.pool import Pool
 from fedqcl.data.sources import Images, Source
 from fedqcl.data.tasks import order_classes, split_classes
+from fedqcl.errors import InputError
 from fedqcl.parts import Spec
 from fedqcl.rng import Purpose, generator
 from fedqcl.types import Count, Fraction, Index, Positive
@@ -101,6 +102,7 @@ class FederatedData(LightningDataModule):
             return
         images = self.source.load()
         labels = order_classes(np.unique(images.train.y), self.class_order, self.seed)
+        self.labels = labels.tolist()
         self.class_names = [images.names.get(int(c), str(c)) for c in labels]
         self.train, self.test = (_in_columns(part, labels) for part in (images.train, images.test))
         self.spec = Spec(
@@ -115,9 +117,15 @@ class FederatedData(LightningDataModule):
         """The validation images: a share of every class, ``[N]`` bool over the training images."""
         rng = generator(self.seed, Purpose.VALIDATION)
         held_out = np.zeros(len(self.train.y), bool)
-        for c in range(len(self.class_names)):
+        for c, name in enumerate(self.class_names if self.validation > 0 else []):
             members = rng.permutation(np.flatnonzero(self.train.y == c))
-            held_out[members[: round(self.validation * len(members))]] = True
+            count = round(self.validation * len(members))
+            if not 0 < count < len(members):
+                raise InputError(
+                    f"data.validation: {self.validation} of the {len(members)} images of class {name} is {count}; "
+                    "every class must have some held out and some left"
+                )
+            held_out[members[:count]] = True
         return held_out
 
     def _deal(self) -> None:

@@ -39,13 +39,33 @@ class Pool:
         self.images = F.pad(torch.from_numpy(x).to(device), (0, 0, p, p, p, p))
         self.y = torch.from_numpy(y).to(device)
         self.head = spec.head().to(device)
-        self.mean = torch.as_tensor(mean, dtype=torch.float32, device=device)[:, None, None]
-        self.std = torch.as_tensor(std, dtype=torch.float32, device=device)[:, None, None]
+        self.scale = torch.as_tensor(1 / (255 * std), dtype=torch.float32, device=device)[:, None, None]
+        self.offset = torch.as_tensor(mean / std, dtype=torch.float32, device=device)[:, None, None]
 
     @property
     def device(self) -> torch.device:
         """Where the images live."""
         return self.images.device
+
+    def look(self, index: Tensor, views: Views | None = None) -> Tensor:
+        """Gather images as they are to be seen.
+
+        Args:
+            index: ``[n]`` int64 on the device.
+            views: how to see them, ``[n]``; None for the images as they are.
+
+        Returns:
+            ``[n, H, W, C]`` uint8.
+        """
+        if views is None:
+            (h, w), p = self.size, self.padding
+            return self.images[index][:, p : p + h, p : p + w]
+        x = crop_and_flip(self.images, index, views, self.size)
+        return x if views.jitter is None else colour_jitter(x, views.jitter)
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """Bring images to mean 0 and deviation 1: ``[n, H, W, C]`` uint8 to ``[n, C, H, W]`` float32, channels last."""
+        return (x.permute(0, 3, 1, 2) * self.scale).sub_(self.offset)
 
     def gather(self, index: Tensor, views: Views | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Gather samples.
@@ -55,16 +75,8 @@ class Pool:
             views: how to see them, ``[n]``; None for the images as they are.
 
         Returns:
-            Normalised images ``[n, C, H, W]`` float32 (channels last in memory), class columns ``[n]`` int64 and
-            competing columns ``[n, K]`` bool.
+            Normalised images ``[n, C, H, W]`` float32, class columns ``[n]`` int64 and competing columns ``[n, K]``
+            bool.
         """
-        if views is None:
-            (h, w), p = self.size, self.padding
-            x = self.images[index][:, p : p + h, p : p + w]
-        else:
-            x = crop_and_flip(self.images, index, views, self.size)
-        x = x.permute(0, 3, 1, 2).float() / 255
-        if views is not None and views.jitter is not None:
-            x = colour_jitter(x, views.jitter)
         y = self.y[index]
-        return (x - self.mean) / self.std, y, self.head[y]
+        return self.normalise(self.look(index, views)), y, self.head[y]

@@ -34,6 +34,12 @@ class Stream:
         """``S``, the number of steps."""
         return len(self.index)
 
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Sizes of the current batch and of each replay group, ``(B, b, b, ...)``."""
+        groups = len(self.present)
+        return (self.size, *[(self.index.shape[1] - self.size) // groups] * groups) if groups else (self.size,)
+
     def to(self, device: torch.device) -> Stream:
         """A copy on a device."""
         return Stream(

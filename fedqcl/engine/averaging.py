@@ -10,40 +10,33 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fedqcl.engine.server import federated_entries
+from fedqcl.errors import InputError
 from fedqcl.methods import Stats
 
 # Terms are rounded to multiples of 2^-28. Sums of such numbers are exact in float64 up to 2^25, so the result does not
-# depend on their order: not on which rank holds which client. The average is off by at most 2^-29 over the number of
-# samples, far below float32's resolution of any weight that matters.
+# depend on their order: not on which rank holds which client. The average is off by at most 2^-29, far below float32's
+# resolution of any weight that matters, and what no client changed stays as it was.
 GRID = 2.0**28
 
 
 class WeightedAverage:
-    """``sum_i n_i w_i / sum_i n_i`` over the clients of all ranks.
+    """``sum_i p_i w_i`` with ``p_i = n_i / sum_j n_j`` over the clients of all ranks, as ``w + sum_i p_i (w_i - w)``.
 
     Args:
-        net: any net of the right shape.
+        net: the global model ``w`` that the clients started from.
     """
 
     def __init__(self, net: nn.Module) -> None:
         self._shapes = {name: value.shape for name, value in federated_entries(net).items()}
         self._sizes = [shape.numel() for shape in self._shapes.values()]
-        device = next(net.parameters()).device
-        self._sum = torch.zeros(sum(self._sizes) + 1, dtype=torch.float64, device=device)
+        self._start = _flat(net)
+        self._sum = self._start.new_zeros(len(self._start) + 1)
 
-    @property
-    def bytes_per_client(self) -> int:
-        """What one client sends in a round, and what it receives: its model in float32."""
-        return 4 * sum(self._sizes)
-
-    @torch.no_grad()
     def add(self, net: nn.Module, weight: int) -> None:
         """Add a client's model with its weight ``n_i``, its number of samples."""
-        flat = torch.cat([value.reshape(-1) for value in federated_entries(net).values()]).double()
-        self._sum[:-1] += (flat * (weight * GRID)).round_() / GRID
+        self._sum[:-1] += ((_flat(net) - self._start) * (weight * GRID)).round_() / GRID
         self._sum[-1] += weight
 
-    @torch.no_grad()
     def reduce(self) -> dict[str, Tensor] | None:
         """Add up the ranks' sums in one all-reduce and divide.
 
@@ -51,30 +44,38 @@ class WeightedAverage:
             The average of each entry, float64; None if no client took part.
 
         Raises:
-            FloatingPointError: a client's model has an infinite or undefined weight.
+            InputError: a client's model has an infinite or undefined weight.
         """
         all_reduce(self._sum)
         weight = float(self._sum[-1])
         if weight == 0:
             return None
         if not bool(torch.isfinite(self._sum).all()):
-            raise FloatingPointError("a client's model is not finite: training diverged; lower the learning rate or V")
-        values = (self._sum[:-1] / weight).split(self._sizes)
+            raise InputError(
+                "model: training diverged, a client's weights are no longer finite; lower the learning rate or V"
+            )
+        values = (self._start + self._sum[:-1] / weight).split(self._sizes)
         return {name: v.view(shape) for (name, shape), v in zip(self._shapes.items(), values, strict=True)}
 
 
-def sum_stats(stats: Sequence[Stats]) -> dict[str, Tensor]:
+def _flat(net: nn.Module) -> Tensor:
+    """A net's averaged entries end to end, ``[P]`` float64."""
+    return torch.cat([value.reshape(-1) for value in federated_entries(net).values()]).double()
+
+
+def sum_stats(stats: Sequence[Stats], device: torch.device) -> dict[str, Tensor]:
     """Add up what clients report, over this rank's clients and then over ranks.
 
     Args:
         stats: one mapping a client; all with the same names and shapes. A rank may have none.
+        device: where the sums are made.
     """
     mine = {name: torch.stack([s[name] for s in stats]).sum(0) for name in (stats[0] if stats else {})}
     layouts = gather([{name: (value.shape, value.dtype) for name, value in mine.items()}])
     layout: dict[str, Any] = next((entry for entry in layouts if entry), {})
     total = {}
     for name, (shape, dtype) in layout.items():
-        total[name] = mine.get(name, torch.zeros(shape, dtype=dtype))
+        total[name] = mine.get(name, torch.zeros(shape, dtype=dtype, device=device))
         all_reduce(total[name])
     return total
 

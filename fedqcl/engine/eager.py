@@ -19,8 +19,6 @@ class EagerExecutor:
         precision: makes the context in which forward passes run.
     """
 
-    concurrency = 1
-
     def __init__(self, learner: Learner, precision: Callable[[], AbstractContextManager[None]]) -> None:
         self.learner = learner
         self.precision = precision

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import torch
 from lightning.fabric import Fabric
@@ -12,6 +13,7 @@ from fedqcl.data.module import ClientShard, FederatedData
 from fedqcl.data.stream import Sampler
 from fedqcl.engine.averaging import WeightedAverage
 from fedqcl.engine.eager import EagerExecutor
+from fedqcl.engine.graphed import GraphedExecutor
 from fedqcl.engine.replica import Replica
 from fedqcl.engine.server import Server
 from fedqcl.learner import Learner
@@ -29,33 +31,54 @@ class Engine:
         learner: what clients run.
         data: set up already.
         epochs: ``R``, local epochs of a round.
+        executor: how local steps run; ``auto`` is ``graphed`` on CUDA and ``eager`` elsewhere.
+        concurrency: how many clients of a rank run at once, where the executor can.
     """
 
-    def __init__(self, fabric: Fabric, learner: Learner, data: FederatedData, epochs: int) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        learner: Learner,
+        data: FederatedData,
+        epochs: int,
+        executor: Literal["auto", "eager", "graphed"] = "auto",
+        concurrency: int = 5,
+    ) -> None:
         assert data.spec is not None
         self.fabric = fabric
+        self.learner = learner
         self.data = data
         self.pool = data.train_pool(fabric.device)
         self.sampler = Sampler(data.seed, data.batch_size, learner.method.replay_batch, epochs, data.augment)
+        cuda = fabric.device.type == "cuda"
         net = learner.make_net(data.spec, data.seed).to(fabric.device).eval()
+        net = net.to(memory_format=torch.channels_last) if cuda else net
         self.server = Server(net, learner.method.server_state(data.spec, net).to(fabric.device))
         mine = range(fabric.global_rank, data.num_clients, fabric.world_size)
         self.clients = {i: learner.method.client_state(data.spec) for i in mine}
-        self.executor = EagerExecutor(learner, fabric.autocast)
+        graphed = executor == "graphed" or (executor == "auto" and cuda)
+        self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)
         blank = learner.method.client_state(data.spec)
-        self.replicas = [Replica(net, blank, fabric.device) for _ in range(self.executor.concurrency)]
+        seats = min(concurrency, len(mine)) if graphed else 1
+        self.replicas = [Replica(net, blank, fabric.device) for _ in range(max(1, seats))]
 
     def average(self) -> WeightedAverage:
         """An empty average to add the round's models to."""
         return WeightedAverage(self.server.net)
 
-    def broadcast(self, active: Sequence[int], task: int) -> Iterator[list[Replica]]:
+    def broadcast(self, active: Sequence[int], task: int, idle_too: bool = False) -> Iterator[list[Replica]]:
         """Seat this rank's active clients, as many at a time as run at once, each with the global model.
 
-        A client without samples of the task sits out. When the caller asks for the next ones, those before are done
-        and their states are put away.
+        When the caller asks for the next ones, those before are done and their states are put away.
+
+        Args:
+            active: client ids, sorted.
+            task: the current task.
+            idle_too: seat also the clients without samples of the task, who otherwise sit out.
         """
-        mine = [i for i in active if i in self.clients and len(self.data.shards[task][i])]
+        mine = [i for i in active if i in self.clients and (idle_too or len(self.data.shards[task][i]))]
+        for client in self.clients.keys() - mine:
+            self.clients[client].sit_out()
         for start in range(0, len(mine), len(self.replicas)):
             wave = mine[start : start + len(self.replicas)]
             locals = self.replicas[: len(wave)]
@@ -73,6 +96,7 @@ class Engine:
             groups = self.clients[shard.client].replay(shard.task)
             stream = self.sampler.draw(shard.client, shard.task, round, shard.index, groups)
             local.stream = stream.to(self.fabric.device)
+            self.learner.arrange(local.net, stream.parts)
         self.executor.run(locals, self.server.state)
 
     def call(self, hook: ClientHook, local: Replica) -> Stats:

@@ -22,6 +22,9 @@ class ClientState(nn.Module):
         """
         return []
 
+    def sit_out(self) -> None:
+        """A round passes without this client."""
+
     def diagnostics(self) -> Mapping[str, Tensor]:
         """What the run's files show of this client: ``[]`` or ``[T]`` tensors, NaN where there is nothing to show."""
         return {}
@@ -70,7 +73,7 @@ class Method:
         return average
 
     def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
-        """At the end of a task, on the global model, for every client that holds samples of the task."""
+        """At the end of a task, on the global model, for every client; its shard of the task may be empty."""
         return {}
 
     def server_task(self, net: nn.Module, stats: Stats, server: nn.Module) -> None:

@@ -21,6 +21,11 @@ class QueueState(ReplayState):
         super().__init__(memory)
         self.queue = queue
 
+    def sit_out(self) -> None:
+        """The queues stay as they are, and so does the Lyapunov function."""
+        self.queue.drift.zero_()
+        self.queue.drift_bound.zero_()
+
     def diagnostics(self) -> Mapping[str, Tensor]:
         """Queues of the past tasks, the Lyapunov function, its last drift and Lemma 1's bound of it."""
         past = self.memory.count > 0

@@ -4,38 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedqcl.models.base import Net
+from fedqcl.models.norm import BatchNormReLU
 from fedqcl.types import Count
 
 
-def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """A convolution without bias and its BatchNorm."""
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False), nn.BatchNorm2d(outputs)
-    )
+class ConvNorm(nn.Module):
+    """``relu(bn(conv(x)) + shortcut)``, the convolution without bias, its weights drawn as He et al. (2015) do.
+
+    Args:
+        inputs: channels of ``x``.
+        outputs: channels of the result.
+        kernel: height and width of the convolution, odd.
+        stride: of the convolution.
+        relu: apply the ReLU.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, relu: bool = True) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+        nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
+        self.norm = BatchNormReLU(outputs, relu)
+
+    def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
+        """``[n, inputs, H, W]`` to ``[n, outputs, H / stride, W / stride]``."""
+        y: Tensor = self.norm(self.conv(x), shortcut)
+        return y
 
 
 class BasicBlock(nn.Module):
-    """``relu(bn(conv(relu(bn(conv(x))))) + shortcut(x))``; a 1x1 shortcut where the shape changes."""
+    """Two convolutions and a shortcut, 1x1 where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.first = conv_bn(inputs, outputs, 3, stride)
-        self.second = conv_bn(outputs, outputs, 3)
+        self.first = ConvNorm(inputs, outputs, 3, stride)
+        self.second = ConvNorm(outputs, outputs, 3)
         same = inputs == outputs and stride == 1
-        self.shortcut = nn.Identity() if same else conv_bn(inputs, outputs, 1, stride)
+        self.shortcut = nn.Identity() if same else ConvNorm(inputs, outputs, 1, stride, relu=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """``[n, inputs, H, W]`` to ``[n, outputs, H / stride, W / stride]``."""
-        return F.relu(self.second(F.relu(self.first(x))) + self.shortcut(x))
+        y: Tensor = self.second(self.first(x), self.shortcut(x))
+        return y
 
 
 def residual_backbone(in_channels: int, widths: Sequence[int], blocks: int) -> nn.Sequential:
     """A 3x3 stem without pooling, then stages of ``blocks`` blocks that halve the image from the second on."""
-    layers: list[nn.Module] = [conv_bn(in_channels, widths[0], 3), nn.ReLU()]
+    layers: list[nn.Module] = [ConvNorm(in_channels, widths[0], 3)]
     inputs = widths[0]
     for stage, width in enumerate(widths):
         for block in range(blocks):

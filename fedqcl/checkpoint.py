@@ -1,0 +1,60 @@
+"""A trained global model in a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedqcl.errors import InputError
+from fedqcl.parts import Spec
+
+
+def save_model(path: Path, net: nn.Module, spec: Spec, labels: list[int]) -> None:
+    """Write a trained global model: its weights and the problem they are for, loadable without running code.
+
+    Args:
+        path: where to.
+        net: the global model.
+        spec: the problem.
+        labels: the label id of each output column, ``[K]``.
+    """
+    weights = {name: value.cpu().contiguous() for name, value in net.state_dict().items()}
+    torch.save({"net": weights, "problem": _problem(spec, labels)}, path)
+
+
+def load_model(path: str, net: nn.Module, spec: Spec, labels: list[int]) -> None:
+    """Load a trained global model into a net.
+
+    Args:
+        path: a run folder, or the ``model.ckpt`` in it.
+        net: takes the weights.
+        spec: the problem the net was made for.
+        labels: the label id of each output column, ``[K]``.
+
+    Raises:
+        InputError: no such file, not a model of ours, or one for another problem or net.
+    """
+    file = Path(path, "model.ckpt") if Path(path).is_dir() else Path(path)
+    try:
+        saved = torch.load(file, map_location="cpu", weights_only=True)
+        problem, weights = saved["problem"], saved["net"]
+        shapes = {name: value.shape for name, value in weights.items()}
+    except FileNotFoundError:
+        raise InputError(f"ckpt_path: {file} does not exist; a finished run's folder holds model.ckpt") from None
+    except (OSError, EOFError, RuntimeError, UnpicklingError, LookupError, TypeError, AttributeError):
+        raise InputError(f"ckpt_path: {file} is no model that fedqcl wrote, or is damaged") from None
+    for key, value in _problem(spec, labels).items():
+        if problem[key] != value:
+            raise InputError(f"ckpt_path: {file} was trained on {key} {problem[key]}, and the data have {value}")
+    if shapes != {name: value.shape for name, value in net.state_dict().items()}:
+        raise InputError(f"ckpt_path: {file} holds another net than {type(net).__name__} as model.net makes it")
+    net.load_state_dict(weights)
+
+
+def _problem(spec: Spec, labels: list[int]) -> dict[str, Any]:
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(spec).items()} | {"labels": labels}

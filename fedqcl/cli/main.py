@@ -1,0 +1,91 @@
+"""The ``fedqcl`` command."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from pathlib import Path
+
+from fedqcl.cli.configs import shipped_configs
+from fedqcl.errors import InputError
+from fedqcl.version import __version__
+
+COMMANDS = {
+    "fit": "train on all tasks and write a run folder",
+    "validate": "evaluate a run's model on the images the run was measured on",
+    "test": "evaluate a run's model on the test images",
+}
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        args: the words after ``fedqcl``; those of this process by default.
+
+    Returns:
+        Exit status: 0, 2 after a mistake of the user's, 130 after an interrupt.
+    """
+    words = sys.argv[1:] if args is None else args
+    command = words[0] if words and words[0] in COMMANDS else ""
+    try:
+        if command:
+            _run(command, words[1:])
+        else:
+            print(_without_command(words))
+    except InputError as error:
+        _report(f"fedqcl {command}".strip(), error)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _run(command: str, words: list[str]) -> None:
+    # A method of the user's own lies in the working folder; last, lest a file there hide a library.
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    from fedqcl.cli.lightning import run
+
+    run(command, words)
+
+
+def _without_command(words: list[str]) -> str:
+    """Answer a command line that starts with no command.
+
+    Raises:
+        InputError: it is neither ``--help`` nor ``--version`` nor empty.
+    """
+    if not words or words[0] in ("-h", "--help"):
+        return _help()
+    if words[0] == "--version":
+        return f"fedqcl {__version__}"
+    if words[0].startswith("-"):
+        command = next((word for word in words if word in COMMANDS), "fit")
+        rest = [word for word in words if word != command]
+        raise InputError(f"{words[0]}: options come after the command; say `fedqcl {command} {' '.join(rest)}`")
+    near = difflib.get_close_matches(words[0], COMMANDS, n=1)
+    hint = f"did you mean {near[0]}? There are" if near else "there are"
+    raise InputError(f"{words[0]}: there is no such command; {hint} {', '.join(COMMANDS)}")
+
+
+def _help() -> str:
+    commands = "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())
+    return f"""\
+usage: fedqcl [-h] [--version] {{{",".join(COMMANDS)}}} [--config FILE] [options]
+
+Federated continual learning as drift-plus-penalty control.
+
+commands:
+{commands}
+
+Start with `fedqcl fit --config quickstart.yaml`. `fedqcl fit --help` lists every option.
+Shipped configs: {", ".join(shipped_configs())}"""
+
+
+def _report(prog: str, error: InputError) -> None:
+    """Print a mistake as one line; other ranks than the first met the same one."""
+    rank = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or "0"
+    if rank == "0":
+        print(f"{prog}: error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -1,0 +1,164 @@
+"""Local steps as CUDA graphs: captured once a task and replayed, the clients of a GPU side by side on streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fedqcl.engine.replica import Replica
+from fedqcl.learner import Learner
+from fedqcl.parts import Batch
+
+# Steps whose images are gathered at once, ahead of the steps: enough for large kernels, little memory.
+AHEAD = 64
+WARM_UP = 3
+
+Precision = Callable[[], AbstractContextManager[None]]
+
+
+class CapturedStep:
+    """One replica's whole step as a graph: batch, forward, loss, backward, optimizer.
+
+    The graph reads the images of step ``position`` from a buffer that :meth:`fill` loads for :data:`AHEAD` steps.
+
+    Args:
+        replica: seated, with a stream of the shape to capture; its values are restored afterwards.
+        server: the server's state.
+        learner: whose loss and optimizer to capture.
+        precision: makes the context in which forward passes run.
+        cuda_stream: where the steps run.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        server: nn.Module,
+        learner: Learner,
+        precision: Precision,
+        cuda_stream: torch.cuda.Stream,
+    ) -> None:
+        self.replica = replica
+        self.server = server
+        self.learner = learner
+        self.precision = precision
+        self.cuda_stream = cuda_stream
+        self.key = self.key_of(replica)
+        stream, pool = replica.stream, replica.shard.pool
+        n = stream.index.shape[1]
+        self.pool = pool
+        self.size = stream.size
+        self.images = torch.zeros(AHEAD, n, *pool.size, pool.images.shape[3], dtype=torch.uint8, device=pool.device)
+        self.y = torch.zeros(AHEAD, n, dtype=torch.int64, device=pool.device)
+        self.present = torch.zeros_like(stream.present)
+        self.position = torch.zeros(1, dtype=torch.int64, device=pool.device)
+        self.optimizer = _capturable(learner.make_optimizer(replica.net))
+        self.graph = torch.cuda.CUDAGraph()
+        self._capture()
+
+    @staticmethod
+    def key_of(replica: Replica) -> tuple[int, tuple[int, ...]]:
+        """What a captured step depends on besides values: the task and the batch's make-up."""
+        return replica.shard.task, replica.stream.parts
+
+    def _capture(self) -> None:
+        values = [*self.replica.net.parameters(), *self.replica.net.buffers(), self.replica.loss]
+        saved = [value.detach().clone() for value in values]
+        self.cuda_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.cuda_stream):
+            self.fill(0)
+            for _ in range(WARM_UP):
+                self._step()
+                self.position.zero_()
+            self.optimizer.zero_grad(set_to_none=True)
+            with torch.cuda.graph(self.graph, stream=self.cuda_stream):
+                self._step()
+            with torch.no_grad():
+                for value, before in zip(values, saved, strict=True):
+                    value.copy_(before)
+
+    def _step(self) -> None:
+        x = self.pool.normalise(self.images.index_select(0, self.position).squeeze(0))
+        y = self.y.index_select(0, self.position).squeeze(0)
+        batch = Batch(x, y, self.pool.head[y], self.size, self.present)
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.precision():
+            loss = self.learner.loss(self.replica.net, batch, self.replica.state, self.server)
+        loss.backward()
+        self.optimizer.step()
+        self.replica.loss += loss.detach()
+        self.position += 1
+
+    def start_round(self) -> None:
+        """Give the optimizer the empty state of a fresh one."""
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    value.zero_()
+
+    def fill(self, start: int) -> None:
+        """Gather the images of the steps from ``start`` on, as many as the buffer holds."""
+        stream = self.replica.stream
+        index = stream.index[start : start + AHEAD]
+        views = None if stream.views is None else stream.views[start : start + AHEAD].flatten()
+        count = len(index)
+        self.images[:count] = self.pool.look(index.reshape(-1), views).unflatten(0, index.shape)
+        self.y[:count] = self.pool.y[index]
+        self.present.copy_(stream.present)
+        self.position.zero_()
+
+
+class GraphedExecutor:
+    """Replays captured steps, the replicas in parallel, each on a CUDA stream of its own.
+
+    Args:
+        learner: whose loss and optimizer a step uses. The optimizer's state must start at zero, as that of every
+            optimizer in PyTorch that can be captured does.
+        precision: makes the context in which forward passes run.
+    """
+
+    def __init__(self, learner: Learner, precision: Precision) -> None:
+        self.learner = learner
+        self.precision = precision
+        self.captured: dict[Replica, CapturedStep] = {}
+
+    def run(self, replicas: Sequence[Replica], server: nn.Module) -> None:
+        """Take every step of the replicas' streams."""
+        steps = [self._captured(replica, server) for replica in replicas]
+        here = torch.cuda.current_stream()
+        for step in steps:
+            step.cuda_stream.wait_stream(here)
+            with torch.cuda.stream(step.cuda_stream):
+                step.start_round()
+        for start in range(0, max(len(replica.stream) for replica in replicas), AHEAD):
+            for position in range(start, start + AHEAD):
+                for replica, step in zip(replicas, steps, strict=True):
+                    if position < len(replica.stream):
+                        with torch.cuda.stream(step.cuda_stream):
+                            if position == start:
+                                step.fill(start)
+                            step.graph.replay()
+        for step in steps:
+            here.wait_stream(step.cuda_stream)
+
+    def _captured(self, replica: Replica, server: nn.Module) -> CapturedStep:
+        """The replica's captured step, captured again when the task has changed."""
+        step = self.captured.get(replica)
+        if step is None or step.key != CapturedStep.key_of(replica):
+            cuda_stream = step.cuda_stream if step else torch.cuda.Stream()
+            self.captured.pop(replica, None)
+            del step
+            step = CapturedStep(replica, server, self.learner, self.precision, cuda_stream)
+            self.captured[replica] = step
+        return step
+
+
+def _capturable(optimizer: Optimizer) -> Optimizer:
+    """Keep the optimizer's counters on the device, where it has any."""
+    for group in optimizer.param_groups:
+        if "capturable" in group:
+            group["capturable"] = True
+    return optimizer

@@ -1,0 +1,75 @@
+"""Ranks: how many, on what, and which of them this process is before they are started."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Literal
+
+import torch
+from lightning.fabric import Fabric
+
+from fedqcl.engine.strategy import FederatedStrategy
+from fedqcl.errors import InputError
+
+
+def make_fabric(
+    accelerator: Literal["auto", "cpu", "cuda"],
+    devices: int | Literal["auto"],
+    num_nodes: int,
+    precision: Literal["32-true", "bf16-mixed"],
+    start_method: Literal["popen", "fork", "spawn"],
+    num_clients: int,
+) -> Fabric:
+    """Make the Fabric that will start the ranks.
+
+    Args:
+        accelerator: ``auto`` takes CUDA devices if there are any.
+        devices: ranks on this machine; ``auto`` for every GPU, or every core, but no more than there are clients.
+        num_nodes: machines.
+        precision: of the forward passes.
+        start_method: how ranks are started.
+        num_clients: ``N``.
+
+    Raises:
+        InputError: devices that are not there.
+    """
+    cuda = accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
+    available = torch.cuda.device_count() if cuda else os.cpu_count() or 1
+    if cuda and available == 0:
+        raise InputError("trainer.accelerator: no CUDA device is visible; choose cpu, or auto")
+    if devices == "auto":
+        devices = min(available, num_clients)
+    elif cuda and devices > available:
+        raise InputError(f"trainer.devices: {devices} GPUs were asked for and {available} are visible")
+    alone = devices * num_nodes == 1
+    return Fabric(
+        accelerator="cuda" if cuda else "cpu",
+        devices=devices,
+        num_nodes=num_nodes,
+        precision=precision,
+        strategy="auto" if alone else FederatedStrategy(start_method=start_method, timeout=timedelta(minutes=30)),
+    )
+
+
+def is_first_of_machine() -> bool:
+    """Whether this process is, or will be, the first rank of its machine."""
+    return _all_zero("LOCAL_RANK", "SLURM_LOCALID")
+
+
+def is_first() -> bool:
+    """Whether this process is, or will be, the first rank of all."""
+    return is_first_of_machine() and _all_zero("NODE_RANK", "GROUP_RANK", "RANK", "SLURM_PROCID")
+
+
+def _all_zero(*names: str) -> bool:
+    return all(int(os.environ.get(name) or 0) == 0 for name in names)
+
+
+def describe(fabric: Fabric) -> str:
+    """What the ranks run on, in words."""
+    count = fabric.world_size
+    if fabric.device.type == "cuda":
+        return f"{count} x {torch.cuda.get_device_name(fabric.device)}"
+    threads = torch.get_num_threads()
+    return f"{count} CPU rank{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}"

@@ -1,0 +1,1 @@
+"""Pictures of a run, drawn from its files alone."""

@@ -1,0 +1,198 @@
+"""The run folder: one place that knows its files' names and formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedqcl.errors import InputError
+from fedqcl.run.records import RoundRecord, State
+
+
+class RunFolder:
+    """A run's files.
+
+    ``metrics.csv`` has a row a round and ``clients.csv`` one per round and client. Tasks and rounds count from 1,
+    accuracies and forgetting are fractions, an unknown value is blank, and numbers are written in full, so that
+    equal runs give equal files but for their ``seconds``. A diagnostic of the method has a column, or one a task
+    (``queue_1`` ... ``queue_T``).
+
+    Args:
+        path: the folder; it must exist.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.metrics = self.path / "metrics.csv"
+        self.clients = self.path / "clients.csv"
+        self.summary = self.path / "summary.json"
+        self.checkpoint = self.path / "model.ckpt"
+        self.plots = self.path / "plots"
+
+    @classmethod
+    def create(cls, root: Path | str, name: str | None, default_name: str) -> RunFolder:
+        """Make a new folder below ``root``; of several processes that ask for one name, one gets it.
+
+        Args:
+            root: the folder of all runs, made if missing.
+            name: the run's name; it must be free.
+            default_name: used without a ``name``; taken already, ``-2``, ``-3``, ... is appended.
+
+        Raises:
+            InputError: if ``name`` is taken or no plain folder name, or the folder cannot be made.
+        """
+        if name is not None and (name in {"", ".", ".."} or Path(name).name != name):
+            raise InputError(f"trainer.name: {name!r} is no plain folder name; trainer.root says where runs are kept")
+        later = (f"{default_name}-{number}" for number in itertools.count(2))
+        for candidate in [name] if name is not None else itertools.chain([default_name], later):
+            path = Path(root, candidate)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.mkdir()
+            except FileExistsError:
+                if not path.parent.is_dir():
+                    raise InputError(f"trainer.root: {path.parent} is not a folder; choose another root") from None
+                continue
+            except OSError as error:
+                raise InputError(f"trainer.root: cannot make {path}: {error.strerror}; choose another root") from None
+            return cls(path)
+        raise InputError(f"trainer.name: {Path(root, str(name))} already exists; choose another name or remove it")
+
+    def write_round(self, record: RoundRecord) -> None:
+        """Append a round to ``metrics.csv`` and its clients to ``clients.csv``."""
+        place = {"task": record.task + 1, "round": record.round + 1}
+        row = {
+            **place,
+            **_columns({"accuracy": record.accuracy}),
+            "average_accuracy": record.average_accuracy,
+            "forgetting": record.forgetting,
+            "loss": record.loss,
+            **_columns(record.state),
+            "seconds": record.seconds,
+            "bytes_sent": record.bytes_sent,
+            "bytes_received": record.bytes_received,
+        }
+        _append(self.metrics, [row])
+        clients = [
+            {
+                **place,
+                "client": c.client,
+                "samples": c.samples,
+                "steps": c.steps,
+                "loss": c.loss,
+                **_columns(c.state),
+            }
+            for c in record.clients
+        ]
+        _append(self.clients, clients)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write ``summary.json``, whole or not at all; NaN and infinity become null."""
+        lines = (f"  {json.dumps(key)}: {_json(value)}" for key, value in summary.items())
+        _replace(self.summary, "{\n" + ",\n".join(lines) + "\n}\n")
+
+    def read_metrics(self) -> list[dict[str, float]]:
+        """The rows of ``metrics.csv``; blank is NaN."""
+        return _read(self.metrics)
+
+    def read_clients(self) -> list[dict[str, float]]:
+        """The rows of ``clients.csv``; blank is NaN."""
+        return _read(self.clients)
+
+    def read_summary(self) -> dict[str, Any]:
+        """What ``summary.json`` holds; empty if the run has not ended."""
+        if not self.summary.exists():
+            return {}
+        summary: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
+        return summary
+
+
+def _columns(state: State) -> dict[str, float]:
+    """A column for a number, one a task for a list: ``queue: [a, b]`` is ``queue_1: a, queue_2: b``."""
+    columns: dict[str, float] = {}
+    for name, value in state.items():
+        if isinstance(value, list):
+            columns.update({f"{name}_{task}": item for task, item in enumerate(value, start=1)})
+        else:
+            columns[name] = value
+    return columns
+
+
+def _append(path: Path, rows: list[dict[str, float]]) -> None:
+    """Append rows to a table; a column it lacks is added, blank in the rows above."""
+    if not rows:
+        return
+    header = _header(path)
+    columns = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    if not set(columns) <= set(header):
+        header = columns + [name for name in header if name not in columns]
+        _replace(path, _table(header, _read(path), with_header=True))
+    with path.open("a", encoding="utf-8", newline="") as file:
+        file.write(_table(header, rows))
+
+
+def _table(header: list[str], rows: Iterable[Mapping[str, float]], with_header: bool = False) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if with_header:
+        writer.writerow(header)
+    writer.writerows([_cell(row.get(name, math.nan)) for name in header] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return "" if math.isnan(value) else repr(float(value))
+
+
+def _header(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _read(path: Path) -> list[dict[str, float]]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{name: _number(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+
+
+def _number(cell: str) -> float:
+    if not cell:
+        return math.nan
+    return float(cell) if set(cell) - set("-0123456789") else int(cell)
+
+
+def _json(value: Any) -> str:
+    """JSON on one line, a matrix with a line a row."""
+    if isinstance(value, list) and value and all(isinstance(row, list) for row in value):
+        return "[\n    " + ",\n    ".join(map(_json, value)) + "\n  ]"
+    return json.dumps(_finite(value), allow_nan=False, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    """The value with null in the place of a number JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,77 @@
+"""One place to report a run to: it tells the run folder, the console and the loggers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedqcl.run.console import Console
+from fedqcl.run.folder import RunFolder
+from fedqcl.run.records import Logger, Matrix, RoundRecord, RunInfo
+
+
+class RunLog:
+    """Passes a run's records on to its folder, the console and the loggers.
+
+    Args:
+        folder: the run's files; without it nothing is reported at all.
+        console: what the user sees.
+        loggers: whoever else follows the run.
+    """
+
+    def __init__(
+        self, folder: RunFolder | None = None, console: Console | None = None, loggers: Sequence[Logger] = ()
+    ) -> None:
+        self.folder = folder
+        self.console = console or Console("quiet")
+        self.loggers = loggers
+
+    @classmethod
+    def silent(cls) -> RunLog:
+        """For the ranks that do not speak."""
+        return cls()
+
+    def start(self, info: RunInfo, run_id: str | None = None) -> None:
+        """Before the first round."""
+        if self.folder is None:
+            return
+        self.console.start(info, self.folder.path)
+        for logger in self.loggers:
+            logger.start(info, self.folder.path, run_id, self.console.say)
+
+    def round(self, record: RoundRecord) -> None:
+        """After a round."""
+        if self.folder is None:
+            return
+        self.folder.write_round(record)
+        self.console.round(record)
+        for logger in self.loggers:
+            logger.round(record)
+
+    def task(self, record: RoundRecord, matrix: Matrix) -> None:
+        """After a task: its last round, and the accuracy matrix so far [T, T], NaN where it has no value."""
+        if self.folder is None:
+            return
+        self.console.task(record, matrix)
+        for logger in self.loggers:
+            logger.task(record, matrix)
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """After the last task: write the summary, draw the pictures, close everything."""
+        if self.folder is None:
+            return
+        from fedqcl.report.plots import plot_run
+
+        self.folder.write_summary(summary)
+        pictures = plot_run(self.folder.path)
+        for logger in self.loggers:
+            logger.finish(summary)
+        self.console.finish(summary, self.folder.path, pictures)
+
+    def fail(self) -> None:
+        """In the place of :meth:`finish` when the run ends early."""
+        if self.folder is None:
+            return
+        self.console.fail()
+        for logger in self.loggers:
+            logger.fail()
