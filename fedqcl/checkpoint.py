@@ -40,20 +40,21 @@ def load_model(path: str, net: nn.Module, spec: Spec, labels: list[int]) -> None
         InputError: no such file, not a model of ours, or one for another problem or net.
     """
     file = Path(path, "model.ckpt") if Path(path).is_dir() else Path(path)
+    wanted = _problem(spec, labels)
     try:
-        saved = torch.load(file, map_location="cpu", weights_only=True)
-        problem, weights = saved["problem"], saved["net"]
-        shapes = {name: value.shape for name, value in weights.items()}
+        saved: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        found = {key: saved.get("problem", {})[key] for key in wanted}
+        shapes = {name: value.shape for name, value in saved["net"].items()}
     except FileNotFoundError:
         raise InputError(f"ckpt_path: {file} does not exist; a finished run's folder holds model.ckpt") from None
     except (OSError, EOFError, RuntimeError, UnpicklingError, LookupError, TypeError, AttributeError):
         raise InputError(f"ckpt_path: {file} is no model that fedqcl wrote, or is damaged") from None
-    for key, value in _problem(spec, labels).items():
-        if problem[key] != value:
-            raise InputError(f"ckpt_path: {file} was trained on {key} {problem[key]}, and the data have {value}")
+    for key, value in wanted.items():
+        if found[key] != value:
+            raise InputError(f"ckpt_path: {file} was trained on {key} {found[key]}, and the data have {value}")
     if shapes != {name: value.shape for name, value in net.state_dict().items()}:
         raise InputError(f"ckpt_path: {file} holds another net than {type(net).__name__} as model.net makes it")
-    net.load_state_dict(weights)
+    net.load_state_dict(saved["net"])
 
 
 def _problem(spec: Spec, labels: list[int]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fedqcl.engine import Engine
-from fedqcl.engine.averaging import sum_stats
 from fedqcl.methods import Method
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
@@ -33,14 +32,12 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker) ->
                     reports.append(local.report())
             weights = average.reduce()  # sum_i p_i w_i
             if weights is not None:
-                server.load(
-                    method.server_round(server.weights(), weights, sum_stats(stats, server.device), server.state)
-                )
+                server.load(method.server_round(server.weights(), weights, engine.sum(stats), server.state))
             tracker.end_round(task, round, engine, reports)
         stats = [
             engine.call(method.client_task, local)
             for locals in engine.broadcast(schedule.everyone, task, idle_too=True)
             for local in locals
         ]
-        method.server_task(server.net, sum_stats(stats, server.device), server.state)
+        method.server_task(server.net, engine.sum(stats), server.state)
         tracker.end_task(task)

@@ -156,8 +156,6 @@ class FederatedTrainer:
     def _on_rank(self, fabric: Fabric, job: Job, learner: Learner, data: FederatedData) -> Any:
         if fabric.device.type == "cpu":
             torch.set_num_threads(self.threads)
-        else:
-            torch.backends.cudnn.benchmark = True
         data.setup()
         return job(fabric, learner, data)
 

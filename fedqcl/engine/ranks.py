@@ -7,11 +7,11 @@ from typing import Literal
 
 import torch
 from lightning.fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard, FederatedData
 from fedqcl.data.stream import Sampler
-from fedqcl.engine.averaging import WeightedAverage
+from fedqcl.engine.averaging import WeightedAverage, sum_stats
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.graphed import GraphedExecutor
 from fedqcl.engine.replica import Replica
@@ -65,6 +65,10 @@ class Engine:
     def average(self) -> WeightedAverage:
         """An empty average to add the round's models to."""
         return WeightedAverage(self.server.net)
+
+    def sum(self, stats: Sequence[Stats]) -> dict[str, Tensor]:
+        """Add up what the method's client hooks returned, over all clients of all ranks."""
+        return sum_stats(stats, self.fabric.device)
 
     def broadcast(self, active: Sequence[int], task: int, idle_too: bool = False) -> Iterator[list[Replica]]:
         """Seat this rank's active clients, as many at a time as run at once, each with the global model.

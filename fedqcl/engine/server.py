@@ -26,11 +26,6 @@ class Server:
         """What one client sends in a round, and what it receives: the averaged entries in float32."""
         return 4 * sum(value.numel() for value in self.weights().values())
 
-    @property
-    def device(self) -> torch.device:
-        """Where the model lives."""
-        return next(self.net.parameters()).device
-
     def weights(self) -> dict[str, Tensor]:
         """The global model's averaged entries, by name: views, not copies."""
         return federated_entries(self.net)

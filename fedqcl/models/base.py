@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedqcl.models.cast import autocast_weights
 
 
 class Net(nn.Module):
@@ -20,7 +23,7 @@ class Net(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Penultimate features, ``[n, D]``."""
-        features: Tensor = self.backbone(x)
+        features: Tensor = functional_call(self.backbone, autocast_weights(self.backbone), (x,))
         return features
 
     def forward(self, x: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ class BatchNormReLU(nn.BatchNorm2d):
             ``[n, C, H, W]``, in the type of ``x``.
         """
         parts = self.parts if self.training and sum(self.parts) == len(x) else (len(x),)
-        if self.training and x.is_cuda and self._fusable():
+        if self.training and self._fusable(x):
             from fedqcl.models.norm_triton import fused_batch_norm
 
             return fused_batch_norm(self, x, shortcut, parts)
@@ -48,10 +48,10 @@ class BatchNormReLU(nn.BatchNorm2d):
         y = y if shortcut is None else y + shortcut
         return F.relu(y) if self.relu else y
 
-    def _fusable(self) -> bool:
-        """Whether the kernels can block the channels: a power of 2, or a multiple of 64."""
+    def _fusable(self, x: Tensor) -> bool:
+        """Whether the kernels can take it: channels in equal blocks, positions in 32 bits."""
         C = self.num_features
-        return C % 64 == 0 or C & (C - 1) == 0
+        return x.is_cuda and (C % 64 == 0 or C & (C - 1) == 0) and x.numel() < 2**31
 
     def _normalise(self, x: Tensor) -> Tensor:
         momentum = self.momentum if self.momentum is not None else 0.0

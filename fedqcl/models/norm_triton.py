@@ -1,9 +1,9 @@
-"""Fused batch normalisation for CUDA: ``relu(bn(x) + shortcut)`` in two kernels, its gradient in two more.
+"""Fused batch normalisation for CUDA: ``relu(bn(x) + shortcut)`` in one or two kernels, its gradient likewise.
 
 Images lie channels last, so a batch is a matrix of ``n * H * W`` rows and ``C`` columns, and a part of the batch is a
-range of rows. The first kernel of a pair sums over slices of each part's rows, and the last slice to arrive adds the
-slices up; the second kernel goes over the rows again. Slices are added in a fixed order, whichever arrives last, so
-results repeat bit for bit.
+range of rows. A small part fits into one program's registers for a block of columns, and one kernel does everything.
+Of a large one, a first kernel sums over slices of rows, and a second goes over the rows again. Whichever program comes
+last adds up what the others have left, in a fixed order, so results repeat bit for bit.
 """
 
 # Triton's kernels are a language of their own, without types and with constants in capitals.
@@ -21,127 +21,215 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fedqcl.models.norm import BatchNormReLU
 
-TILE = 4096
-WARPS = 8
-PROGRAMS = 132
+# Sizes that change from run to run: kernels are compiled once for all of their values.
+SIZES = ["first", "other", "slices", "parts"]
+SMALL_ROWS = 1024
+PROGRAMS = 66
 MAX_SLICES = 64
 
 
 @triton.jit
-def _rows(part, slice_, slices, first, other, BLOCK_R: tl.constexpr):
-    """The first row of a part, its length, and the range of one of its slices."""
-    start = tl.where(part == 0, 0, first + (part - 1) * other)
-    length = tl.where(part == 0, first, other)
-    step = tl.cdiv(tl.cdiv(length, slices), BLOCK_R) * BLOCK_R
-    low = slice_ * step
-    return start, length, low, tl.minimum(low + step, length)
+def _columns(BLOCK_C: tl.constexpr):
+    return tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
 
 
 @triton.jit
-def _add_slices(sums, arrived, total, square, slice_, slices, place, columns, C, BLOCK_C: tl.constexpr):
-    """Leave a slice's two sums; tell whether it came last, and then the sums over all slices."""
-    mine = sums + (place * slices + slice_) * 2 * C + columns
-    tl.store(mine, total)
-    tl.store(mine + C, square)
+def _part(part, first, other):
+    """The first row of a part, and its length."""
+    return tl.where(part == 0, 0, first + (part - 1) * other), tl.where(part == 0, first, other)
+
+
+@triton.jit
+def _slice(length, slice_, slices, BLOCK_R: tl.constexpr):
+    """The rows of one slice of a part."""
+    step = tl.cdiv(tl.cdiv(length, slices), BLOCK_R) * BLOCK_R
+    return slice_ * step, tl.minimum((slice_ + 1) * step, length)
+
+
+@triton.jit
+def _is_last(arrived, place, count):
+    """Whether the other ``count - 1`` programs of a place have been here; then what they stored can be read."""
     tl.debug_barrier()
-    mark = arrived + place * tl.num_programs(2) + tl.program_id(2)
-    last = tl.atomic_add(mark, 1) == slices - 1
-    total = tl.zeros((BLOCK_C,), tl.float32)
-    square = tl.zeros((BLOCK_C,), tl.float32)
+    mark = arrived + place * tl.num_programs(0) + tl.program_id(0)
+    last = tl.atomic_add(mark, 1) == count - 1
     if last:
         tl.store(mark, 0)
         tl.debug_barrier()
-        for s in range(0, slices, 64):
-            slice_s = s + tl.arange(0, 64)[:, None]
-            all_ = sums + (place * slices + slice_s) * 2 * C + columns[None, :]
-            total += tl.sum(tl.load(all_, mask=slice_s < slices, other=0.0, cache_modifier=".cg"), 0)
-            square += tl.sum(tl.load(all_ + C, mask=slice_s < slices, other=0.0, cache_modifier=".cg"), 0)
-    return last, total, square
+    return last
 
 
 @triton.jit
-def _sum_forward(
-    x, sums, arrived, mean_out, rstd_out, eps, first, other, slices, C,
-    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+def _sum_slices(sums, part, slices, columns, C, BLOCK_C: tl.constexpr):
+    """A part's two sums over its slices."""
+    one = tl.zeros((BLOCK_C,), tl.float32)
+    two = tl.zeros((BLOCK_C,), tl.float32)
+    for start in range(0, slices, 64):
+        rows = start + tl.arange(0, 64)[:, None]
+        at = sums + (part * slices + rows) * 2 * C + columns[None, :]
+        one += tl.sum(tl.load(at, mask=rows < slices, other=0.0, cache_modifier=".cg"), 0)
+        two += tl.sum(tl.load(at + C, mask=rows < slices, other=0.0, cache_modifier=".cg"), 0)
+    return one, two
+
+
+@triton.jit
+def _move_running(
+    mean_in, rstd_in, running_mean, running_var, momentum, eps, first, other, parts, columns, C
 ):  # fmt: skip
-    slice_, part = tl.program_id(0), tl.program_id(1)
-    start, length, low, high = _rows(part, slice_, slices, first, other, BLOCK_R)
-    columns = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
-    rows = tl.arange(0, BLOCK_R)
-    # Deviations from the part's first row: their squares do not cancel when the mean is large.
-    shift = tl.load(x + start.to(tl.int64) * C + columns).to(tl.float32)
-    total = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
-    square = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
-    for row in range(low, high, BLOCK_R):
-        inside = (row + rows < high)[:, None]
-        at = (start + row + rows).to(tl.int64)[:, None] * C + columns[None, :]
-        value = tl.where(inside, tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - shift[None, :], 0.0)
-        total += value
-        square += value * value
-    last, total, square = _add_slices(
-        sums, arrived, tl.sum(total, 0), tl.sum(square, 0), slice_, slices, part, columns, C, BLOCK_C
-    )
-    if last:
-        mean = total / length
-        variance = tl.maximum(square / length - mean * mean, 0.0)
-        tl.store(mean_out + part * C + columns, shift + mean)
-        tl.store(rstd_out + part * C + columns, 1 / tl.sqrt(variance + eps))
+    """Move the running statistics part by part, as separate forward passes would."""
+    moving_mean = tl.load(running_mean + columns)
+    moving_var = tl.load(running_var + columns)
+    for part in range(parts):
+        _, length = _part(part, first, other)
+        rstd = tl.load(rstd_in + part * C + columns, cache_modifier=".cg")
+        unbiased = (1 / (rstd * rstd) - eps) * (length / tl.maximum(length - 1, 1))
+        moving_mean += momentum * (tl.load(mean_in + part * C + columns, cache_modifier=".cg") - moving_mean)
+        moving_var += momentum * (unbiased - moving_var)
+    tl.store(running_mean + columns, moving_mean)
+    tl.store(running_var + columns, moving_var)
 
 
 @triton.jit
-def _forward(
-    x, shortcut, y, weight, bias, mean_in, rstd_in, running_mean, running_var, momentum, eps,
-    first, other, slices, parts, C,
-    RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    slice_, part = tl.program_id(0), tl.program_id(1)
-    start, _, low, high = _rows(part, slice_, slices, first, other, BLOCK_R)
-    columns = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
-    rows = tl.arange(0, BLOCK_R)
-    if (slice_ == 0) & (part == 0):
-        # The running statistics move part by part, so one program takes all parts in order.
-        moving_mean = tl.load(running_mean + columns)
-        moving_var = tl.load(running_var + columns)
-        for p in range(parts):
-            length = tl.where(p == 0, first, other)
-            rstd = tl.load(rstd_in + p * C + columns)
-            unbiased = (1 / (rstd * rstd) - eps) * (length / tl.maximum(length - 1, 1))
-            moving_mean += momentum * (tl.load(mean_in + p * C + columns) - moving_mean)
-            moving_var += momentum * (unbiased - moving_var)
-        tl.store(running_mean + columns, moving_mean)
-        tl.store(running_var + columns, moving_var)
-    scale = tl.load(rstd_in + part * C + columns) * tl.load(weight + columns)
-    offset = tl.load(bias + columns) - tl.load(mean_in + part * C + columns) * scale
-    for row in range(low, high, BLOCK_R):
-        inside = (row + rows < high)[:, None]
-        at = (start + row + rows).to(tl.int64)[:, None] * C + columns[None, :]
-        value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) * scale[None, :] + offset[None, :]
-        if SHORTCUT:
-            value += tl.load(shortcut + at, mask=inside, other=0.0).to(tl.float32)
-        if RELU:
-            value = tl.maximum(value, 0.0)
-        tl.store(y + at, value.to(y.dtype.element_ty), mask=inside)
+def _sum_parts(total_in, moment_in, grad_weight, grad_bias, parts, columns, C, BLOCK_C: tl.constexpr):
+    """The gradients of scale and offset, over all parts."""
+    total = tl.zeros((BLOCK_C,), tl.float32)
+    moment = tl.zeros((BLOCK_C,), tl.float32)
+    for part in range(parts):
+        total += tl.load(total_in + part * C + columns, cache_modifier=".cg")
+        moment += tl.load(moment_in + part * C + columns, cache_modifier=".cg")
+    tl.store(grad_bias + columns, total)
+    tl.store(grad_weight + columns, moment)
 
 
 @triton.jit
-def _incoming(grad, y, at, inside, normal, weight, bias, RELU: tl.constexpr, SHORTCUT: tl.constexpr):
+def _write_output(value, shortcut, y, at, inside, RELU: tl.constexpr, SHORTCUT: tl.constexpr):
+    if SHORTCUT:
+        value += tl.load(shortcut + at, mask=inside, other=0.0).to(tl.float32)
+    if RELU:
+        value = tl.maximum(value, 0.0)
+    tl.store(y + at, value.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _behind_relu(grad, y, at, inside, normal, gamma, beta, RELU: tl.constexpr, SHORTCUT: tl.constexpr):
     """The gradient behind the ReLU, whose sign is worked out again where no shortcut was added."""
     value = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
     if RELU and SHORTCUT:
         value = tl.where(tl.load(y + at, mask=inside, other=0.0).to(tl.float32) > 0, value, 0.0)
     elif RELU:
-        value = tl.where(normal * weight + bias > 0, value, 0.0)
+        value = tl.where(normal * gamma + beta > 0, value, 0.0)
     return value
 
 
-@triton.jit
-def _sum_backward(
-    grad, x, y, weight, bias, mean, rstd, sums, arrived, total_out, moment_out, first, other, slices, C,
+@triton.jit(do_not_specialize=SIZES)
+def _small_forward(
+    x, shortcut, y, weight, bias, mean_out, rstd_out, arrived, running_mean, running_var, momentum, eps,
+    first, other, parts, C,
     RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    slice_, part = tl.program_id(0), tl.program_id(1)
-    start, _, low, high = _rows(part, slice_, slices, first, other, BLOCK_R)
-    columns = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
+    part, columns = tl.program_id(1), _columns(BLOCK_C)
+    start, length = _part(part, first, other)
+    rows = tl.arange(0, BLOCK_R)[:, None]
+    inside = rows < length
+    at = (start + rows) * C + columns[None, :]
+    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(value, 0) / length
+    centred = tl.where(inside, value - mean[None, :], 0.0)
+    rstd = 1 / tl.sqrt(tl.sum(centred * centred, 0) / length + eps)
+    scale = (rstd * tl.load(weight + columns))[None, :]
+    _write_output(centred * scale + tl.load(bias + columns)[None, :], shortcut, y, at, inside, RELU, SHORTCUT)
+    tl.store(mean_out + part * C + columns, mean)
+    tl.store(rstd_out + part * C + columns, rstd)
+    if _is_last(arrived, 0, parts):
+        _move_running(mean_out, rstd_out, running_mean, running_var, momentum, eps, first, other, parts, columns, C)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _small_backward(
+    grad, x, y, weight, bias, mean, rstd, total_out, moment_out, arrived, grad_x, grad_shortcut,
+    grad_weight, grad_bias, first, other, parts, C,
+    RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    part, columns = tl.program_id(1), _columns(BLOCK_C)
+    start, length = _part(part, first, other)
+    rows = tl.arange(0, BLOCK_R)[:, None]
+    inside = rows < length
+    at = (start + rows) * C + columns[None, :]
+    scale = tl.load(rstd + part * C + columns)[None, :]
+    gamma = tl.load(weight + columns)[None, :]
+    centre = tl.load(mean + part * C + columns)[None, :]
+    normal = tl.where(inside, (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale, 0.0)
+    value = _behind_relu(grad, y, at, inside, normal, gamma, tl.load(bias + columns)[None, :], RELU, SHORTCUT)
+    if SHORTCUT:
+        tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside)
+    total = tl.sum(value, 0)
+    moment = tl.sum(value * normal, 0)
+    value = scale * gamma * (value - (total / length)[None, :] - normal * (moment / length)[None, :])
+    tl.store(grad_x + at, value.to(grad_x.dtype.element_ty), mask=inside)
+    tl.store(total_out + part * C + columns, total)
+    tl.store(moment_out + part * C + columns, moment)
+    if _is_last(arrived, 0, parts):
+        _sum_parts(total_out, moment_out, grad_weight, grad_bias, parts, columns, C, BLOCK_C)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _sum_forward(
+    x, sums, arrived, mean_out, rstd_out, eps, first, other, slices, C,
+    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
+    start, length = _part(part, first, other)
+    low, high = _slice(length, slice_, slices, BLOCK_R)
+    rows = tl.arange(0, BLOCK_R)
+    # Deviations from the part's first row: their squares do not cancel when the mean is large.
+    shift = tl.load(x + start * C + columns).to(tl.float32)
+    total = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
+    square = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
+    for row in range(low, high, BLOCK_R):
+        inside = (row + rows < high)[:, None]
+        at = (start + row + rows)[:, None] * C + columns[None, :]
+        value = tl.where(inside, tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - shift[None, :], 0.0)
+        total += value
+        square += value * value
+    out = sums + (part * slices + slice_) * 2 * C + columns
+    tl.store(out, tl.sum(total, 0))
+    tl.store(out + C, tl.sum(square, 0))
+    if _is_last(arrived, part, slices):
+        one, two = _sum_slices(sums, part, slices, columns, C, BLOCK_C)
+        mean = one / length
+        tl.store(mean_out + part * C + columns, shift + mean)
+        tl.store(rstd_out + part * C + columns, 1 / tl.sqrt(tl.maximum(two / length - mean * mean, 0.0) + eps))
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _forward(
+    x, shortcut, y, weight, bias, mean_in, rstd_in, running_mean, running_var, momentum, eps,
+    first, other, slices, parts, C,
+    RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
+    start, length = _part(part, first, other)
+    low, high = _slice(length, slice_, slices, BLOCK_R)
+    rows = tl.arange(0, BLOCK_R)
+    if (slice_ == 0) & (part == 0):
+        _move_running(mean_in, rstd_in, running_mean, running_var, momentum, eps, first, other, parts, columns, C)
+    scale = tl.load(rstd_in + part * C + columns) * tl.load(weight + columns)
+    offset = tl.load(bias + columns) - tl.load(mean_in + part * C + columns) * scale
+    for row in range(low, high, BLOCK_R):
+        inside = (row + rows < high)[:, None]
+        at = (start + row + rows)[:, None] * C + columns[None, :]
+        value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) * scale[None, :] + offset[None, :]
+        _write_output(value, shortcut, y, at, inside, RELU, SHORTCUT)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _sum_backward(
+    grad, x, y, weight, bias, mean, rstd, sums, arrived, total_out, moment_out, grad_shortcut,
+    first, other, slices, C,
+    RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
+    start, length = _part(part, first, other)
+    low, high = _slice(length, slice_, slices, BLOCK_R)
     rows = tl.arange(0, BLOCK_R)
     centre = tl.load(mean + part * C + columns)[None, :]
     scale = tl.load(rstd + part * C + columns)[None, :]
@@ -151,37 +239,34 @@ def _sum_backward(
     moment = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     for row in range(low, high, BLOCK_R):
         inside = (row + rows < high)[:, None]
-        at = (start + row + rows).to(tl.int64)[:, None] * C + columns[None, :]
+        at = (start + row + rows)[:, None] * C + columns[None, :]
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale
-        value = _incoming(grad, y, at, inside, normal, gamma, beta, RELU, SHORTCUT)
+        value = _behind_relu(grad, y, at, inside, normal, gamma, beta, RELU, SHORTCUT)
+        if SHORTCUT:
+            tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside)
         total += value
         moment += value * normal
-    last, total, moment = _add_slices(
-        sums, arrived, tl.sum(total, 0), tl.sum(moment, 0), slice_, slices, part, columns, C, BLOCK_C
-    )
-    if last:
-        tl.store(total_out + part * C + columns, total)
-        tl.store(moment_out + part * C + columns, moment)
+    out = sums + (part * slices + slice_) * 2 * C + columns
+    tl.store(out, tl.sum(total, 0))
+    tl.store(out + C, tl.sum(moment, 0))
+    if _is_last(arrived, part, slices):
+        one, two = _sum_slices(sums, part, slices, columns, C, BLOCK_C)
+        tl.store(total_out + part * C + columns, one)
+        tl.store(moment_out + part * C + columns, two)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _backward(
-    grad, x, y, weight, bias, mean, rstd, total_in, moment_in, grad_x, grad_shortcut, grad_weight, grad_bias,
+    grad, x, weight, bias, mean, rstd, total_in, moment_in, grad_x, grad_shortcut, grad_weight, grad_bias,
     first, other, slices, parts, C,
     RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    slice_, part = tl.program_id(0), tl.program_id(1)
-    start, length, low, high = _rows(part, slice_, slices, first, other, BLOCK_R)
-    columns = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
+    part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
+    start, length = _part(part, first, other)
+    low, high = _slice(length, slice_, slices, BLOCK_R)
     rows = tl.arange(0, BLOCK_R)
     if (slice_ == 0) & (part == 0):
-        all_total = tl.zeros((BLOCK_C,), tl.float32)
-        all_moment = tl.zeros((BLOCK_C,), tl.float32)
-        for p in range(parts):
-            all_total += tl.load(total_in + p * C + columns)
-            all_moment += tl.load(moment_in + p * C + columns)
-        tl.store(grad_bias + columns, all_total)
-        tl.store(grad_weight + columns, all_moment)
+        _sum_parts(total_in, moment_in, grad_weight, grad_bias, parts, columns, C, BLOCK_C)
     centre = tl.load(mean + part * C + columns)[None, :]
     scale = tl.load(rstd + part * C + columns)[None, :]
     gamma = tl.load(weight + columns)[None, :]
@@ -190,42 +275,47 @@ def _backward(
     moment = (tl.load(moment_in + part * C + columns) / length)[None, :]
     for row in range(low, high, BLOCK_R):
         inside = (row + rows < high)[:, None]
-        at = (start + row + rows).to(tl.int64)[:, None] * C + columns[None, :]
+        at = (start + row + rows)[:, None] * C + columns[None, :]
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale
-        value = _incoming(grad, y, at, inside, normal, gamma, beta, RELU, SHORTCUT)
         if SHORTCUT:
-            tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside)
+            value = tl.load(grad_shortcut + at, mask=inside, other=0.0).to(tl.float32)
+        else:
+            value = _behind_relu(grad, x, at, inside, normal, gamma, beta, RELU, SHORTCUT)
         value = scale * gamma * (value - total - normal * moment)
         tl.store(grad_x + at, value.to(grad_x.dtype.element_ty), mask=inside)
 
 
 class _Layout:
-    """How a batch is cut into programs: slices of rows, parts of the batch, blocks of channels."""
+    """How a batch is cut into programs: blocks of channels, parts of the batch and, unless small, slices of rows."""
 
     def __init__(self, x: Tensor, parts: tuple[int, ...]) -> None:
         self.C, area = x.shape[1], x.shape[2] * x.shape[3]
         self.parts = len(parts)
-        self.rows = {"first": parts[0] * area, "other": parts[-1] * area}
-        block_c = min(64, self.C)
-        self.blocks = {"BLOCK_R": TILE // block_c, "BLOCK_C": block_c, "num_warps": WARPS}
-        tiles = triton.cdiv(max(parts) * area, self.blocks["BLOCK_R"])
+        longest = max(parts) * area
+        self.small = longest <= SMALL_ROWS
+        block_c = min(16 if self.small else 64, self.C)
+        block_r = triton.next_power_of_2(longest) if self.small else 4096 // block_c
         share = triton.cdiv(PROGRAMS, self.parts * self.C // block_c)
-        self.slices = min(tiles, share, MAX_SLICES)
-        self.grid = (self.slices, self.parts, self.C // block_c)
+        self.slices = 1 if self.small else min(triton.cdiv(longest, block_r), share, MAX_SLICES)
+        self.grid = (self.C // block_c, self.parts, self.slices)
+        self.sizes = {"first": parts[0] * area, "other": parts[-1] * area, "C": self.C}
+        self.blocks = {"BLOCK_R": block_r, "BLOCK_C": block_c, "num_warps": 8}
 
-    def scratch(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Room for the slices' sums, and two results ``[parts, C]``."""
-        sums = like.new_empty(self.parts, self.slices, 2, self.C, dtype=torch.float32)
+    def results(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Room for two results of every part, ``[parts, C]`` float32."""
         one, two = like.new_empty(2, self.parts, self.C, dtype=torch.float32).unbind()
-        return sums, one, two
+        return one, two
 
+    def sums(self, like: Tensor) -> Tensor:
+        """Room for two sums of every slice."""
+        return like.new_empty(self.parts, self.slices, 2, self.C, dtype=torch.float32)
 
-def _arrivals(norm: BatchNormReLU, layout: _Layout, device: torch.device) -> Tensor:
-    """The layer's counters of slices that have arrived; zero between kernels, so they are made once."""
-    marks = layout.parts * layout.grid[2]
-    if norm.arrived is None or norm.arrived.device != device or len(norm.arrived) < marks:
-        norm.arrived = torch.zeros(marks, dtype=torch.int32, device=device)
-    return norm.arrived
+    def arrivals(self, norm: BatchNormReLU, device: torch.device) -> Tensor:
+        """The layer's counters of programs that have come by; zero between kernels, so they are made once."""
+        marks = self.parts * self.grid[0]
+        if norm.arrived is None or norm.arrived.device != device or len(norm.arrived) < marks:
+            norm.arrived = torch.zeros(marks, dtype=torch.int32, device=device)
+        return norm.arrived
 
 
 class _FusedBatchNorm(torch.autograd.Function):
@@ -236,20 +326,20 @@ class _FusedBatchNorm(torch.autograd.Function):
         if shortcut is not None:
             shortcut = shortcut.contiguous(memory_format=torch.channels_last)
         layout = _Layout(x, parts)
-        sums, mean, rstd = layout.scratch(x)
-        arrived = _arrivals(norm, layout, x.device)
+        mean, rstd = layout.results(x)
+        arrived = layout.arrivals(norm, x.device)
         y = torch.empty_like(x)
-        _sum_forward[layout.grid](
-            x, sums, arrived, mean, rstd, norm.eps, slices=layout.slices, C=layout.C, **layout.rows, **layout.blocks
-        )
-        _forward[layout.grid](
-            x, x if shortcut is None else shortcut, y, weight, bias, mean, rstd,
-            norm.running_mean, norm.running_var, norm.momentum, norm.eps,
-            slices=layout.slices, parts=layout.parts, C=layout.C, RELU=norm.relu, SHORTCUT=shortcut is not None,
-            **layout.rows, **layout.blocks,
-        )  # fmt: skip
-        ctx.save_for_backward(x, y if shortcut is not None else x, weight, bias, mean, rstd, arrived)
-        ctx.layout, ctx.relu, ctx.shortcut = layout, norm.relu, shortcut is not None
+        options = {"RELU": norm.relu, "SHORTCUT": shortcut is not None, **layout.blocks}
+        inputs = (x, x if shortcut is None else shortcut, y, weight, bias, mean, rstd)
+        running = (norm.running_mean, norm.running_var, norm.momentum, norm.eps)
+        if layout.small:
+            _small_forward[layout.grid](*inputs, arrived, *running, parts=layout.parts, **layout.sizes, **options)
+        else:
+            sizes = {**layout.sizes, "slices": layout.slices}
+            _sum_forward[layout.grid](x, layout.sums(x), arrived, mean, rstd, norm.eps, **sizes, **layout.blocks)
+            _forward[layout.grid](*inputs, *running, parts=layout.parts, **sizes, **options)
+        ctx.save_for_backward(x, x if shortcut is None else y, weight, bias, mean, rstd, arrived)
+        ctx.layout, ctx.options = layout, options
         return y
 
     @staticmethod
@@ -257,21 +347,22 @@ class _FusedBatchNorm(torch.autograd.Function):
         x, y, weight, bias, mean, rstd, arrived = ctx.saved_tensors
         layout: _Layout = ctx.layout
         grad = grad.contiguous(memory_format=torch.channels_last)
-        sums, total, moment = layout.scratch(x)
-        grad_x = torch.empty_like(x)
-        grad_shortcut = torch.empty_like(x) if ctx.shortcut else None
-        grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
-        _sum_backward[layout.grid](
-            grad, x, y, weight, bias, mean, rstd, sums, arrived, total, moment,
-            slices=layout.slices, C=layout.C, RELU=ctx.relu, SHORTCUT=ctx.shortcut, **layout.rows, **layout.blocks,
-        )  # fmt: skip
-        _backward[layout.grid](
-            grad, x, y, weight, bias, mean, rstd, total, moment,
-            grad_x, grad_x if grad_shortcut is None else grad_shortcut, grad_weight, grad_bias,
-            slices=layout.slices, parts=layout.parts, C=layout.C, RELU=ctx.relu, SHORTCUT=ctx.shortcut,
-            **layout.rows, **layout.blocks,
-        )  # fmt: skip
-        return grad_x, grad_shortcut, grad_weight, grad_bias, None, None
+        total, moment = layout.results(x)
+        grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
+        grad_shortcut = torch.empty_like(x) if ctx.options["SHORTCUT"] else grad_x
+        known = (weight, bias, mean, rstd)
+        grads = (grad_x, grad_shortcut, grad_weight, grad_bias)
+        if layout.small:
+            _small_backward[layout.grid](
+                grad, x, y, *known, total, moment, arrived, *grads, parts=layout.parts, **layout.sizes, **ctx.options
+            )
+        else:
+            sizes = {**layout.sizes, "slices": layout.slices}
+            _sum_backward[layout.grid](
+                grad, x, y, *known, layout.sums(x), arrived, total, moment, grad_shortcut, **sizes, **ctx.options
+            )
+            _backward[layout.grid](grad, x, *known, total, moment, *grads, parts=layout.parts, **sizes, **ctx.options)
+        return grad_x, grad_shortcut if ctx.options["SHORTCUT"] else None, grad_weight, grad_bias, None, None
 
 
 def fused_batch_norm(norm: BatchNormReLU, x: Tensor, shortcut: Tensor | None, parts: tuple[int, ...]) -> Tensor:
@@ -279,7 +370,8 @@ def fused_batch_norm(norm: BatchNormReLU, x: Tensor, shortcut: Tensor | None, pa
 
     Args:
         norm: weights, running statistics and settings.
-        x: ``[n, C, H, W]`` on a CUDA device, float32 or bfloat16; ``C`` a power of 2 or a multiple of 64.
+        x: ``[n, C, H, W]`` on a CUDA device, float32 or bfloat16; ``C`` a power of 2 or a multiple of 64; fewer than
+            2^31 elements.
         shortcut: added before the ReLU, the same shape; may be None.
         parts: sizes of the parts, adding up to ``n``, all but the first equal.
     """

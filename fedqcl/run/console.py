@@ -164,15 +164,15 @@ class Console:
             return
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("task", justify="right")
-        table.add_column("classes", overflow="ellipsis", no_wrap=True, max_width=40)
-        for name in ("learned %", "final %", "forgotten %", *(["final queue"] if queues else [])):
-            table.add_column(name, justify="right")
+        table.add_column("classes", overflow="ellipsis", no_wrap=True, max_width=26)
+        for name in ("learned %", "final %", "forgotten %", *(["queue"] if queues else [])):
+            table.add_column(name, justify="right", no_wrap=True)
         last = len(matrix) - 1
         for task, classes in enumerate(self._info.tasks):
             drop = max((row[task] for row in matrix[task:last]), default=math.nan) - matrix[last][task]
             cells = [_percent(matrix[task][task]), _percent(matrix[last][task]), _percent(drop)]
             cells += [short(queues[last][task])] if queues else []
-            table.add_row(str(task + 1), ", ".join(classes), *cells)
+            table.add_row(str(task + 1), _some(classes), *cells)
         self._out.print(table, soft_wrap=False)
 
     def _start_bar(self, rounds: int) -> None:
@@ -220,6 +220,11 @@ def _client_line(client: ClientRecord) -> str:
 def _state(value: float | list[float]) -> str:
     values = value if isinstance(value, list) else [value]
     return " ".join(short(item) for item in values if not math.isnan(item)) or "-"
+
+
+def _some(classes: Sequence[str]) -> str:
+    """All of a few names, of many the first and the last."""
+    return ", ".join(classes if len(classes) <= 4 else [*classes[:2], f"... {classes[-1]}"])
 
 
 def _count(number: int, noun: str) -> str:

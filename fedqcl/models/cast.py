@@ -1,0 +1,39 @@
+"""All weights cast to bfloat16 in one kernel, and their gradients back in another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _CastTogether(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
+        copies = [torch.empty_like(weight, dtype=torch.bfloat16) for weight in weights]
+        torch._foreach_copy_(copies, list(weights))
+        return tuple(copies)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        copies = [torch.empty_like(grad, dtype=torch.float32) for grad in grads]
+        torch._foreach_copy_(copies, list(grads))
+        return tuple(copies)
+
+
+def autocast_weights(module: nn.Module) -> dict[str, Tensor]:
+    """What autocast would do to a module's weights layer by layer, done at once.
+
+    Args:
+        module: to be called by ``torch.func.functional_call`` with what this returns.
+
+    Returns:
+        bfloat16 copies of the matrices and convolution kernels, by parameter name; none outside of training under
+        bfloat16 autocast on CUDA, where the layers are left to themselves.
+    """
+    autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
+    if not (module.training and autocast and torch.is_grad_enabled()):
+        return {}
+    weights = {name: weight for name, weight in module.named_parameters() if weight.dim() > 1 and weight.is_cuda}
+    return dict(zip(weights, _CastTogether.apply(*weights.values()), strict=True)) if weights else {}
