@@ -16,6 +16,7 @@ from fedqcl import loop
 from fedqcl.checkpoint import load_model, save_model
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
+from fedqcl.engine.graphed import starts_at_zero
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
 from fedqcl.errors import InputError
 from fedqcl.evaluate import Evaluator
@@ -143,8 +144,8 @@ class FederatedTrainer:
         fabric = make_fabric(
             self.accelerator, self.devices, self.num_nodes, self.precision, self.start_method, data.num_clients
         )
-        if self.executor == "graphed" and fabric.device.type != "cuda":
-            raise InputError("trainer.executor: graphed needs a CUDA device; choose auto or eager")
+        if self.executor == "graphed":
+            self._check_graphed(fabric, learner)
         # Before there are other ranks: only one may download, and a mistake is reported once.
         if is_first_of_machine():
             data.prepare_data()
@@ -152,6 +153,12 @@ class FederatedTrainer:
         if prepare is not None and is_first():
             prepare()
         return fabric.launch(partial(self._on_rank, job=job, learner=learner, data=data))
+
+    def _check_graphed(self, fabric: Fabric, learner: Learner) -> None:
+        if fabric.device.type != "cuda":
+            raise InputError("trainer.executor: graphed needs a CUDA device; choose auto or eager")
+        if not starts_at_zero(learner):
+            raise InputError("trainer.executor: graphed cannot restart model.optimizer; choose auto or eager")
 
     def _on_rank(self, fabric: Fabric, job: Job, learner: Learner, data: FederatedData) -> Any:
         if fabric.device.type == "cpu":
@@ -161,8 +168,9 @@ class FederatedTrainer:
 
     def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
         assert data.spec is not None
-        log = self._open_log(fabric, learner, data)
+        log = self._log(fabric)
         try:
+            log.start(self._info(fabric, learner, data))
             engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency)
             schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
             pool = data.evaluation_pool(fabric.device, data.evaluated_on)
@@ -190,13 +198,15 @@ class FederatedTrainer:
         self._folder = RunFolder.create(self.root, self.name, name)
         self._folder.config.write_text(self.config_text, encoding="utf-8")
 
-    def _open_log(self, fabric: Fabric, learner: Learner, data: FederatedData) -> RunLog:
-        """Say what is run; only the first rank speaks."""
+    def _log(self, fabric: Fabric) -> RunLog:
+        """Only the first rank speaks."""
         if self._folder is None or not fabric.is_global_zero:
             return RunLog.silent()
-        log = RunLog(self._folder, Console(self.console), [self.logger] if self.logger else [])
-        info = RunInfo(
-            name=self._folder.path.name,
+        return RunLog(self._folder, Console(self.console), [self.logger] if self.logger else [])
+
+    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData) -> RunInfo:
+        return RunInfo(
+            name=self._folder.path.name if self._folder else "",
             dataset=data.source.name,
             method=type(learner.method).__name__,
             seed=data.seed,
@@ -208,8 +218,6 @@ class FederatedTrainer:
             split=data.split,
             versions=_versions(),
         )
-        log.start(info)
-        return log
 
     def _evaluate(
         self, learner: Learner, data: FederatedData, ckpt_path: str, part: Literal["validation", "test"]

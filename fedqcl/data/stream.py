@@ -62,7 +62,7 @@ class Sampler:
     Attributes:
         seed: the run's seed.
         batch_size: ``B``.
-        replay_batch: ``b``.
+        replay_batch: ``b``, above 0 if there are replay groups.
         epochs: ``R``, local epochs of a round.
         augment: how images are augmented; None for not at all.
     """

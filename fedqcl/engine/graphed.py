@@ -79,6 +79,7 @@ class CapturedStep:
             with torch.no_grad():
                 for value, before in zip(values, saved, strict=True):
                     value.copy_(before)
+        torch.cuda.current_stream().wait_stream(self.cuda_stream)
 
     def _step(self) -> None:
         x = self.pool.normalise(self.images.index_select(0, self.position).squeeze(0))
@@ -94,10 +95,7 @@ class CapturedStep:
 
     def start_round(self) -> None:
         """Give the optimizer the empty state of a fresh one."""
-        for state in self.optimizer.state.values():
-            for value in state.values():
-                if isinstance(value, Tensor):
-                    value.zero_()
+        fill_with_zeros(self.optimizer)
 
     def fill(self, start: int) -> None:
         """Gather the images of the steps from ``start`` on, as many as the buffer holds."""
@@ -115,8 +113,7 @@ class GraphedExecutor:
     """Replays captured steps, the replicas in parallel, each on a CUDA stream of its own.
 
     Args:
-        learner: whose loss and optimizer a step uses. The optimizer's state must start at zero, as that of every
-            optimizer in PyTorch that can be captured does.
+        learner: whose loss and optimizer a step uses; see :func:`starts_at_zero`.
         precision: makes the context in which forward passes run.
     """
 
@@ -154,6 +151,40 @@ class GraphedExecutor:
             step = CapturedStep(replica, server, self.learner, self.precision, cuda_stream)
             self.captured[replica] = step
         return step
+
+
+def starts_at_zero(learner: Learner) -> bool:
+    """Whether the learner's optimizer steps with a state full of zeros as it does with none.
+
+    A captured optimizer cannot be made afresh for every round, only be set to zero. That is right for SGD, Adam and
+    most others, and wrong for a few, such as NAdam, or SGD with dampening.
+    """
+    ends = []
+    for used in (False, True):
+        net = nn.Linear(4, 1, bias=False)
+        optimizer = learner.make_optimizer(net)
+        if used:
+            _try_out(net, optimizer)
+            fill_with_zeros(optimizer)
+        ends.append(_try_out(net, optimizer))
+    return torch.equal(*ends)
+
+
+def fill_with_zeros(optimizer: Optimizer) -> None:
+    """Set an optimizer's state to zero, in place."""
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, Tensor):
+                value.zero_()
+
+
+def _try_out(net: nn.Linear, optimizer: Optimizer) -> Tensor:
+    """The weights after a few steps from ones."""
+    nn.init.ones_(net.weight)
+    for step in range(1, 4):
+        net.weight.grad = torch.linspace(-1, 1, net.weight.numel()).view_as(net.weight) * step
+        optimizer.step()
+    return net.weight.detach().clone()
 
 
 def _capturable(optimizer: Optimizer) -> Optimizer:

@@ -13,7 +13,7 @@ from fedqcl.data.module import ClientShard, FederatedData
 from fedqcl.data.stream import Sampler
 from fedqcl.engine.averaging import WeightedAverage, sum_stats
 from fedqcl.engine.eager import EagerExecutor
-from fedqcl.engine.graphed import GraphedExecutor
+from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
 from fedqcl.engine.replica import Replica
 from fedqcl.engine.server import Server
 from fedqcl.learner import Learner
@@ -31,7 +31,8 @@ class Engine:
         learner: what clients run.
         data: set up already.
         epochs: ``R``, local epochs of a round.
-        executor: how local steps run; ``auto`` is ``graphed`` on CUDA and ``eager`` elsewhere.
+        executor: how local steps run; ``auto`` is ``graphed`` on CUDA, if the optimizer can be restarted there, else
+            ``eager``.
         concurrency: how many clients of a rank run at once, where the executor can.
     """
 
@@ -56,7 +57,7 @@ class Engine:
         self.server = Server(net, learner.method.server_state(data.spec, net).to(fabric.device))
         mine = range(fabric.global_rank, data.num_clients, fabric.world_size)
         self.clients = {i: learner.method.client_state(data.spec) for i in mine}
-        graphed = executor == "graphed" or (executor == "auto" and cuda)
+        graphed = executor == "graphed" or (executor == "auto" and cuda and starts_at_zero(learner))
         self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)
         blank = learner.method.client_state(data.spec)
         seats = min(concurrency, len(mine)) if graphed else 1

@@ -1,0 +1,113 @@
+"""Captured steps against plain ones, on a GPU; and which optimizers can be captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, optim
+from torch.optim import Optimizer
+
+from fedqcl.engine import graphed
+from fedqcl.learner import Learner
+from fedqcl.methods import FedAvg, Method
+from fedqcl.models import SmallResNet
+from tests.helpers.methods import method_classes, small_method
+from tests.helpers.toy import Moment, Toy, toy_data, toy_fit
+
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+
+OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
+    "momentum": lambda parameters: optim.SGD(parameters, lr=0.01, momentum=0.5),
+    # A large eps: else where gradients are nearly zero, their rounding would decide which way a step goes.
+    "Adam": lambda parameters: optim.Adam(parameters, lr=3e-3, eps=1e-2),
+}
+# Captured, Adam keeps its counter on the device and rounds otherwise; dividing by small moments magnifies that.
+AGREE = {"momentum": 1e-4, "Adam": 2e-3}
+
+
+@pytest.fixture
+def _repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same algorithms for both, in full float32; and a buffer so small that a round fills it several times."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(graphed, "AHEAD", 2)
+
+
+def rounds(learner: Learner, executor: str) -> list[Moment]:
+    """Two rounds of each of three tasks: three of five clients at a time, on two seats."""
+    data = toy_data(Toy(per_class=45, noise=150), num_clients=5, alpha=1.0, batch_size=4, seed=1)
+    data.shards[1][2] = np.array([], np.int64)
+    moments, _ = toy_fit(
+        learner, data, rounds=2, epochs=2, participation=0.6, accelerator="cuda", executor=executor, concurrency=2
+    )
+    return moments
+
+
+def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    """How far all weights and running statistics of one model are from another's, as a share of their norm."""
+    x, y = (torch.cat([w[name].flatten() for name in sorted(w) if w[name].is_floating_point()]) for w in (a, b))
+    return ((x - y).norm() / y.norm()).item()
+
+
+@gpu
+@pytest.mark.usefixtures("_repeatable")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("replay_statistics", ["joint", "per_task"])
+@pytest.mark.parametrize("method", method_classes())
+def test_captured_steps_agree_with_plain_ones(
+    method: type[Method], replay_statistics: Literal["joint", "per_task"], optimizer: str
+) -> None:
+    learner = Learner(small_method(method), SmallResNet, OPTIMIZERS[optimizer], replay_statistics)
+    for plain, captured in zip(rounds(learner, "eager"), rounds(learner, "graphed"), strict=True):
+        assert {r.client: r.steps for r in captured.reports} == {r.client: r.steps for r in plain.reports}
+        losses = ({r.client: r.loss.item() for r in moment.reports} for moment in (captured, plain))
+        assert next(losses) == pytest.approx(next(losses), rel=1e-3)
+        assert distance(captured.weights, plain.weights) < AGREE[optimizer]
+        for client, state in plain.clients.items():
+            torch.testing.assert_close(captured.clients[client], state, rtol=1e-3, atol=1e-3)
+    # And both have moved, by far more than they differ.
+    start = learner.make_net(toy_data().spec, seed=1).head.weight.detach()
+    assert (captured.weights["head.weight"].cpu() - start).norm() > 1e-2 * start.norm()
+
+
+@gpu
+@pytest.mark.usefixtures("_repeatable")
+def test_the_problem_has_what_could_go_wrong() -> None:
+    (method,) = (cls for cls in method_classes() if cls.__name__ == "FedQCL")
+    moments = rounds(Learner(small_method(method), SmallResNet, OPTIMIZERS["momentum"]), "graphed")
+    steps = [[report.steps for report in moment.reports] for moment in moments]
+    assert all(len(set(of_round)) > 1 for of_round in steps)  # ragged
+    assert all(max(of_round) > graphed.AHEAD for of_round in steps)
+    assert {len(of_round) for of_round in steps} == {2, 3}  # some without the client that has no samples
+    assert max(state["queue.value"].max().item() for m in moments for state in m.clients.values()) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "expected"),
+    [
+        (optim.SGD, {}, True),
+        (optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}, True),
+        (optim.SGD, {"momentum": 0.9, "nesterov": True}, True),
+        (optim.Adam, {}, True),
+        (optim.Adam, {"amsgrad": True}, True),
+        (optim.AdamW, {}, True),
+        (optim.Adamax, {}, True),
+        (optim.RAdam, {}, True),
+        (optim.RMSprop, {"momentum": 0.9, "centered": True}, True),
+        (optim.Adadelta, {}, True),
+        (optim.SGD, {"momentum": 0.9, "dampening": 0.5}, False),
+        (optim.NAdam, {}, False),
+        (optim.ASGD, {}, False),
+        (optim.Rprop, {}, False),
+    ],
+)
+def test_which_optimizers_can_be_restarted(
+    make: Callable[..., Optimizer], options: dict[str, Any], expected: bool
+) -> None:
+    learner = Learner(FedAvg(), SmallResNet, lambda parameters: make(parameters, lr=0.1, **options))
+    assert graphed.starts_at_zero(learner) is expected

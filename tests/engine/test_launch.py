@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from lightning.fabric import Fabric
+
+from fedqcl.engine import FederatedStrategy
+from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
+from fedqcl.errors import InputError
+
+
+def fabric(accelerator: Any = "cpu", devices: Any = "auto", num_clients: int = 5, **options: Any) -> Fabric:
+    return make_fabric(
+        **{"num_nodes": 1, "precision": "32-true", "start_method": "fork"} | options,
+        accelerator=accelerator,
+        devices=devices,
+        num_clients=num_clients,
+    )
+
+
+@pytest.mark.parametrize(("devices", "num_clients", "ranks"), [("auto", 1, 1), (1, 5, 1), (3, 1, 3), (2, 5, 2)])
+def test_ranks_on_the_cpu(devices: Any, num_clients: int, ranks: int) -> None:
+    made = fabric(devices=devices, num_clients=num_clients)
+    assert made.world_size == ranks
+    assert made.device == torch.device("cpu")
+    assert isinstance(made.strategy, FederatedStrategy) == (ranks > 1)
+
+
+def test_auto_takes_the_cores_but_no_more_ranks_than_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    assert [fabric(num_clients=n).world_size for n in (1, 3, 4, 9)] == [1, 3, 4, 4]
+
+
+def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert fabric("auto", devices=1).device == torch.device("cpu")
+
+
+def test_gpus_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(InputError, match=r"^trainer\.accelerator: no CUDA device is visible; choose cpu, or auto$"):
+        fabric("cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(InputError, match=r"^trainer\.devices: 3 GPUs were asked for and 2 are visible$"):
+        fabric("cuda", devices=3)
+
+
+def test_several_machines_of_one_rank_are_a_group() -> None:
+    assert isinstance(fabric(devices=1, num_nodes=2).strategy, FederatedStrategy)
+
+
+def test_precision_is_that_of_the_forward_passes() -> None:
+    with fabric(devices=1, precision="bf16-mixed").autocast():
+        assert torch.nn.functional.linear(torch.ones(1, 2), torch.ones(1, 2)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("environment", "of_machine", "of_all"),
+    [
+        ({}, True, True),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "0"}, True, True),
+        ({"LOCAL_RANK": "1"}, False, False),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, True, False),
+        ({"LOCAL_RANK": "0", "GROUP_RANK": "1", "RANK": "4"}, True, False),  # torchrun
+        ({"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, True, True),
+        ({"SLURM_PROCID": "2", "SLURM_LOCALID": "0"}, True, False),
+        ({"SLURM_PROCID": "3", "SLURM_LOCALID": "1"}, False, False),
+        ({"LOCAL_RANK": ""}, True, True),
+    ],
+)
+def test_which_rank_this_process_will_be(
+    environment: dict[str, str], of_machine: bool, of_all: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "RANK", "SLURM_PROCID", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert (is_first_of_machine(), is_first()) == (of_machine, of_all)
+
+
+def test_description() -> None:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert describe(fabric(devices=1)) == "1 CPU rank of 1 thread"
+        torch.set_num_threads(2)
+        assert describe(fabric(devices=3)) == "3 CPU ranks of 2 threads"
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedqcl.engine import Engine
+from fedqcl.methods import FedAvg, FedQCL
+from fedqcl.schedule import Schedule
+from tests.helpers.toy import same, toy_data, toy_engine, toy_fit, toy_learner
+
+
+def queued() -> FedQCL:
+    return FedQCL(V=4, delta=-0.5, memory=6, replay_batch=2)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_clients_are_dealt_to_ranks_in_turn(world_size: int) -> None:
+    data = toy_data(num_clients=4)
+    hosted: list[int] = []
+    for rank in range(world_size):
+        fabric: Any = SimpleNamespace(
+            device=torch.device("cpu"), global_rank=rank, world_size=world_size, autocast=None
+        )
+        engine = Engine(fabric, toy_learner(FedAvg()), data, epochs=1)
+        assert all(i % world_size == rank for i in engine.clients)
+        assert len(engine.replicas) == 1
+        hosted += engine.clients
+    assert sorted(hosted) == [0, 1, 2, 3]
+
+
+def test_broadcast_seats_active_clients_that_have_samples() -> None:
+    data = toy_data(num_clients=4, alpha="iid")
+    data.shards[1][2] = np.array([], np.int64)
+    engine = toy_engine(toy_learner(FedAvg()), data)
+
+    def seated(task: int, idle_too: bool = False) -> list[list[int]]:
+        return [[local.shard.client for local in wave] for wave in engine.broadcast([0, 2, 3], task, idle_too)]
+
+    assert seated(task=0) == [[0], [2], [3]]
+    assert seated(task=1) == [[0], [3]]
+    assert seated(task=1, idle_too=True) == [[0], [2], [3]]
+
+
+@pytest.mark.parametrize(("concurrency", "waves"), [(1, [[0], [1], [2]]), (2, [[0, 1], [2]]), (5, [[0, 1, 2]])])
+def test_as_many_clients_are_seated_at_once_as_run_at_once(concurrency: int, waves: list[list[int]]) -> None:
+    data = toy_data(num_clients=3, alpha="iid")
+    engine = toy_engine(toy_learner(FedAvg()), data, executor="graphed", concurrency=concurrency)
+    assert len(engine.replicas) == len(waves[0])
+    assert [[local.shard.client for local in wave] for wave in engine.broadcast([0, 1, 2], task=0)] == waves
+    one_by_one = toy_engine(toy_learner(FedAvg()), data, executor="eager", concurrency=concurrency)
+    assert len(one_by_one.replicas) == 1
+
+
+def test_a_client_without_samples_sits_out() -> None:
+    data = toy_data(num_clients=3, alpha="iid")
+    data.shards[1][2] = np.array([], np.int64)
+    moments, _ = toy_fit(toy_learner(queued()), data, rounds=2)
+    start, *during = (m for m in moments if (m.task, m.round) >= (0, 1) and m.task < 2)
+    for moment in during:
+        assert sorted(report.client for report in moment.reports) == [0, 1]
+        assert moment.clients[2]["queue.value"].tolist() == start.clients[2]["queue.value"].tolist() == [0, 0, 0]
+        assert moment.clients[0]["queue.value"][0] > 0
+    # In the third task it is there again, with what it stored of the first.
+    last = moments[-1]
+    assert sorted(report.client for report in last.reports) == [0, 1, 2]
+    assert last.clients[2]["memory.count"].tolist() == [6, 0, 0]
+    assert last.clients[2]["queue.value"][0] > 0
+    assert last.clients[2]["queue.value"][1] == 0
+
+
+def test_the_average_leaves_out_clients_without_samples() -> None:
+    lone, together = toy_data(num_clients=1, tasks=1), toy_data(num_clients=2, tasks=1)
+    together.shards = [[lone.shards[0][0], np.array([], np.int64)]]
+    a, _ = toy_fit(toy_learner(FedAvg()), lone)
+    b, _ = toy_fit(toy_learner(FedAvg()), together)
+    assert same(a[-1].weights, b[-1].weights)
+
+
+def test_a_round_without_any_samples_keeps_the_model() -> None:
+    data = toy_data(num_clients=2)
+    data.shards[1] = [np.array([], np.int64)] * 2
+    moments, _ = toy_fit(toy_learner(queued()), data, rounds=1)
+    assert moments[1].reports == []
+    assert same(moments[0].weights, moments[1].weights)
+    assert not same(moments[1].weights, moments[2].weights)
+
+
+def test_absent_clients_keep_queues_and_memories() -> None:
+    data = toy_data(num_clients=5, alpha="iid")
+    moments, engine = toy_fit(toy_learner(queued()), data, rounds=3, participation=0.4)
+    schedule = Schedule(3, 3, 5, 0.4, data.seed)
+    moved = 0
+    for before, now in pairwise(moments):
+        active = schedule.participants(now.task, now.round)
+        assert sorted(report.client for report in now.reports) == active
+        assert len(active) == 2
+        for client in range(5):
+            a, b = before.clients[client], now.clients[client]
+            if client in active:
+                moved += not torch.equal(a["queue.value"], b["queue.value"])
+            else:
+                assert torch.equal(a["queue.value"], b["queue.value"])
+                assert b["queue.drift"] == b["queue.drift_bound"] == 0
+            if before.task == now.task:
+                assert torch.equal(a["memory.index"], b["memory.index"])
+    assert moved > 5
+    # Memories are filled at the end of a task by everyone, whoever took part in its rounds.
+    assert all(state.memory.count.tolist() == [2, 2, 2] for state in engine.clients.values())
+
+
+def test_sums_are_over_all_clients() -> None:
+    engine = toy_engine(toy_learner(FedAvg()), toy_data())
+    stats = [{"n": torch.tensor([1, 2])}, {"n": torch.tensor([3, 4])}]
+    assert engine.sum(stats)["n"].tolist() == [4, 6]
+
+
+def test_hooks_run_without_gradients() -> None:
+    engine = toy_engine(toy_learner(FedAvg()), toy_data())
+    for (local,) in engine.broadcast([0], task=0):
+        seen = engine.call(lambda net, shard, state, server: {"grad": torch.tensor(torch.is_grad_enabled())}, local)
+        assert not seen["grad"]
+
+
+def test_two_runs_are_equal_bit_for_bit() -> None:
+    first, second = (toy_fit(toy_learner(queued()), toy_data())[0] for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        assert same(a.weights, b.weights)
+        assert all(same(a.clients[i], b.clients[i]) for i in a.clients)

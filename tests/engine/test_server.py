@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from fedqcl.engine.server import Server, copy_entries, federated_entries
+from fedqcl.models import SmallResNet
+
+
+def test_parameters_and_running_statistics_are_federated_and_counters_are_not() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
+    assert federated_entries(net).keys() == {
+        "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var",
+    }  # fmt: skip
+    assert all(not value.requires_grad for value in federated_entries(net).values())
+
+
+def test_loading_changes_the_net_in_place() -> None:
+    server = Server(SmallResNet(1, 2, width=2), nn.Module())
+    bias = server.net.head.bias
+    server.load({name: torch.full_like(value, 0.25).double() for name, value in server.weights().items()})
+    assert server.net.head.bias is bias
+    assert bias.tolist() == [0.25, 0.25]
+    assert bias.dtype == torch.float32
+    assert all((value == 0.25).all() for value in server.weights().values())
+
+
+def test_weights_are_views() -> None:
+    server = Server(SmallResNet(1, 2, width=2), nn.Module())
+    server.weights()["head.bias"].fill_(7.0)
+    assert server.net.head.bias.tolist() == [7.0, 7.0]
+
+
+def test_bytes_of_a_transfer_are_those_of_the_averaged_entries_in_float32() -> None:
+    # 2 weights and 2 biases, 2 of a norm and its two statistics; the norm's counter stays at home.
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
+    assert Server(net, nn.Module()).num_bytes == 4 * (2 + 2 + 4 * 2)
+
+
+def test_copy_entries() -> None:
+    target = {"a": torch.zeros(2)}
+    copy_entries(target, {"a": torch.ones(2), "unused": torch.ones(1)})
+    assert target["a"].tolist() == [1, 1]

@@ -1,0 +1,54 @@
+"""Runs one small problem on several numbers of CPU ranks: ``python -m tests.helpers.ranks ROOT CASE DEVICES...``.
+
+In a process of its own, as ranks are forked from it and leave their traces in its environment.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from fedqcl.data import Augment, FederatedData
+from fedqcl.methods import FedQCL
+from fedqcl.models import Net, SmallResNet
+from fedqcl.report import plots
+from fedqcl.trainer import FederatedTrainer
+from tests.helpers.process import contained
+from tests.helpers.toy import Toy, toy_learner
+
+CASES: dict[str, dict[str, Any]] = {
+    "full": {"num_clients": 4, "alpha": 1.0, "participation": 1.0},
+    # So uneven that some clients have no samples of some task.
+    "partial": {"num_clients": 5, "alpha": 0.02, "participation": 0.4},
+}
+
+
+def small_net(in_channels: int, num_classes: int) -> Net:
+    return SmallResNet(in_channels, num_classes, width=4)
+
+
+def main(root: str, case: str, *devices: str) -> None:
+    options = dict(CASES[case])
+    participation = options.pop("participation")
+    for count in devices:
+        data = FederatedData(
+            Toy(per_class=16, noise=150), tasks=3, batch_size=8, augment=Augment(crop=1, flip=True), seed=1, **options
+        )
+        trainer = FederatedTrainer(
+            accelerator="cpu",
+            devices=int(count),
+            rounds=2,
+            epochs=1,
+            participation=participation,
+            root=root,
+            name=f"{case}-{count}",
+            console="quiet",
+            start_method="fork",
+        )
+        with contained():
+            trainer.fit(toy_learner(FedQCL(V=2, delta=-0.05, memory=9, replay_batch=4), net=small_net), data)
+
+
+if __name__ == "__main__":
+    plots.plot_run = lambda path: []  # pictures are another test's business, and slow
+    main(*sys.argv[1:])

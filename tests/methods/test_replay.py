@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+import torch
+
+from fedqcl.data.module import ClientShard
+from fedqcl.methods.replay import ReplayState, evaluating, sample_losses, task_losses
+from fedqcl.models import SmallResNet
+from fedqcl.parts import Memory, Spec
+from tests.helpers.toy import Given, copied, odds_net, pixel_batch, same, toy_data
+
+SPEC = Spec(channels=1, size=(1, 1), classes=(2, 2))
+
+
+def test_sample_losses_go_to_each_samples_own_head() -> None:
+    batch = pixel_batch(SPEC, current=[2, 3], replayed=[[0, 1]], present=[1])
+    current, replayed = sample_losses(odds_net(3, 1, 4, 1), batch)
+    torch.testing.assert_close(current, torch.tensor([log(5 / 4), log(5)]))
+    torch.testing.assert_close(replayed, torch.tensor([[log(4 / 3), log(4)]]))
+
+
+def test_replay_groups_are_the_past_tasks() -> None:
+    state = ReplayState(Memory(4, num_tasks=3))
+    state.memory.store(1, np.array([7, 8]), np.random.default_rng(0))
+    assert [sorted(group.tolist()) for group in state.replay(2)] == [[], [7, 8]]
+
+
+def test_task_losses_by_hand() -> None:
+    # Two images, black and white, make a channel of mean and deviation 1/2: pixel values -1 and 1 for the net.
+    data = toy_data(Given(np.array([0, 255, 0, 255], np.uint8).reshape(4, 1, 1, 1), [0, 1, 2, 3]), tasks=2)
+    shard = ClientShard(0, 1, np.array([2, 3]), data.train_pool(torch.device("cpu")), seed=0)
+    memory = Memory(5, num_tasks=2)
+    memory.store(0, np.array([0, 1]), np.random.default_rng(0))
+    losses = task_losses(odds_net(3, 1, 4, 1), memory, shard)
+    # Class 0 at -1: 1/3 of 1/3 + 1, so ln 4. Class 1 at 1: 1 of 3 + 1, ln 4 too. Nothing is stored of task 1.
+    torch.testing.assert_close(losses, torch.tensor([log(4), 0.0]))
+    memory.store(1, np.array([3]), np.random.default_rng(0))
+    # Class 3 at 1: 1 of 4 + 1.
+    torch.testing.assert_close(task_losses(odds_net(3, 1, 4, 1), memory, shard), torch.tensor([log(4), log(5)]))
+
+
+def test_task_losses_leave_the_net_as_it_is() -> None:
+    data = toy_data()
+    shard = ClientShard(0, 2, data.shards[2][0], data.train_pool(torch.device("cpu")), seed=0)
+    net, memory = SmallResNet(1, 6, width=4).train(), Memory(9, num_tasks=3)
+    memory.store(0, np.arange(4), np.random.default_rng(0))
+    before = copied(net)
+    first = task_losses(net, memory, shard)
+    assert net.training
+    assert same(before, copied(net))
+    assert torch.equal(task_losses(net, memory, shard), first)
+    assert torch.equal(task_losses(net.eval(), memory, shard), first)
+    assert not net.training
+
+
+def test_evaluating_restores_the_mode_after_an_error() -> None:
+    net = SmallResNet(1, 2, width=4).train()
+    try:
+        with evaluating(net):
+            assert not net.training
+            raise RuntimeError
+    except RuntimeError:
+        assert net.training
+    assert net.training

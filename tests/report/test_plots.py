@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+
+import pytest
+
+from fedqcl.errors import InputError
+from fedqcl.report import plots
+from fedqcl.run import RunFolder
+
+from ..run.fake_run import run_records
+
+nan = math.nan
+
+
+def run_folder(path: Path, tasks: int = 3, rounds: int = 2, queues: bool = True) -> RunFolder:
+    folder = RunFolder(path)
+    for record in run_records(tasks, rounds, queues=queues):
+        folder.write_round(record)
+    return folder
+
+
+def size(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG, from its header."""
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack_from(">II", data, 16)
+    return width, height
+
+
+@pytest.mark.parametrize("tasks", [2, 20])
+def test_a_run_becomes_four_pictures(tmp_path: Path, tasks: int) -> None:
+    run_folder(tmp_path, tasks)
+    written = plots.plot_run(tmp_path)
+    assert written == [
+        tmp_path / "plots" / f"{name}.png" for name in ("accuracy", "accuracy_matrix", "queue_heatmap", "queues")
+    ]
+    assert all(min(size(path)) >= 500 for path in written)
+
+
+def test_without_queues_their_pictures_are_left_out(tmp_path: Path) -> None:
+    run_folder(tmp_path, queues=False)
+    assert [path.name for path in plots.plot_run(tmp_path)] == ["accuracy.png", "accuracy_matrix.png"]
+
+
+def test_a_run_of_one_task_has_no_queues_to_show(tmp_path: Path) -> None:
+    run_folder(tmp_path, tasks=1, rounds=1)
+    assert [path.name for path in plots.plot_run(tmp_path)] == ["accuracy.png", "accuracy_matrix.png"]
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"metrics\.csv: no rounds to plot; give the folder of a run$"):
+        plots.plot_run(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_drawing_opens_no_window_and_leaves_no_figure(tmp_path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    run_folder(tmp_path)
+    before = plt.get_fignums()
+    plots.plot_run(tmp_path)
+    assert plt.get_fignums() == before
+
+
+def test_the_accuracy_matrix_shows_the_lower_triangle_in_percent() -> None:
+    (ax, bar) = plots.accuracy_matrix_figure([[0.912, 0.5], [1.0, 0.8]], "my run").axes
+    assert [text.get_text() for text in ax.texts] == ["91.2", "100", "80.0", "my run"]
+    assert [text.get_position() for text in ax.texts][:3] == [(0, 0), (0, 1), (1, 1)]
+    assert bar.get_ylabel() == "test accuracy (%)"
+    assert ax.get_xlabel() == "tested on task $j$"
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["1", "2"]
+
+
+def test_an_unfinished_matrix_leaves_rows_empty() -> None:
+    ax = plots.accuracy_matrix_figure([[0.9, nan, nan], [0.8, 0.7, nan]]).axes[0]
+    assert [text.get_text() for text in ax.texts] == ["90.0", "80.0", "70.0"]
+    assert ax.get_ylim() == (2.5, -0.5)
+    nothing = plots.accuracy_matrix_figure([[nan, nan]]).axes[0]
+    assert list(nothing.texts) == []
+
+
+def test_the_queue_heatmap_is_task_by_past_task() -> None:
+    queues = [[nan, nan, nan], [0.07, nan, nan], [3.14159, 27.18, nan]]
+    ax = plots.queue_heatmap_figure(queues, num_tasks=3).axes[0]
+    assert [(text.get_position(), text.get_text()) for text in ax.texts] == [
+        ((0, 0), "0.07"),
+        ((0, 1), "3.14"),
+        ((1, 1), "27.2"),
+    ]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["2", "3"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2"]
+
+
+def test_idle_queues_are_drawn_as_zero() -> None:
+    ax = plots.queue_heatmap_figure([[nan, nan], [0.0, nan]], num_tasks=2).axes[0]
+    assert [text.get_text() for text in ax.texts] == ["0"]
+    assert ax.images[0].get_clim() == (0.0, 1.0)
+
+
+def test_curves_start_with_their_task_and_mark_the_tasks() -> None:
+    tasks, accuracy, average = [1, 1, 2, 2], [[0.5, nan], [0.9, nan], [0.8, 0.4], [0.7, 0.9]], [0.5, 0.9, 0.6, 0.8]
+    ax = plots.accuracy_figure(tasks, accuracy, average, "my run").axes[0]
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    assert list(lines) == ["task 1", "task 2", "average"]
+    assert list(lines["task 2"].get_ydata())[2:] == [40.0, 90.0]
+    assert all(math.isnan(value) for value in list(lines["task 2"].get_ydata())[:2])
+    assert list(lines["average"].get_xdata()) == [1, 2, 3, 4]
+    assert {"task 1", "task 2", "my run"} <= {text.get_text() for text in ax.texts}
+    assert ax.get_ylim() == (38, 102)
+
+
+def test_queue_curves_leave_out_the_task_that_never_is_past() -> None:
+    tasks, queues = [1, 2, 2], [[nan, nan], [0.5, nan], [1.5, nan]]
+    ax = plots.queues_figure(tasks, queues).axes[0]
+    assert [line.get_label() for line in ax.get_lines()] == ["task 1"]
+    assert ax.get_ylim()[0] == 0

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+
+import pytest
+
+from fedqcl.run import Console
+
+from .fake_run import accuracy_matrix, run_info, run_records, run_summary
+
+TASKS, ROUNDS = 3, 2
+FOLDER = Path("runs/digits-fedqcl-0")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def show(console: Console, **kwargs: int | bool) -> None:
+    tasks = int(kwargs.get("tasks", TASKS))
+    console.start(run_info(tasks, ROUNDS), FOLDER)
+    records = []
+    for record in run_records(rounds=ROUNDS, **{"tasks": tasks, **kwargs}):  # type: ignore[arg-type]
+        records.append(record)
+        console.round(record)
+        if record.round == ROUNDS - 1:
+            console.task(record, accuracy_matrix(records))
+    queues = [r.queue for r in records if r.round == ROUNDS - 1]
+    summary = run_summary(records, queue_matrix=queues if queues[0] else [])
+    console.finish(summary, FOLDER, [FOLDER / "plots" / "accuracy.png", FOLDER / "plots" / "queues.png"])
+
+
+def shown(level: str, file: io.StringIO | None = None, **kwargs: int | bool) -> str:
+    file = file or io.StringIO()
+    show(Console(level, file), **kwargs)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def test_it_says_what_is_run_and_where() -> None:
+    text = shown("normal")
+    assert "FedQCL on digits: 5 clients, 3 tasks of 2 classes, 2 rounds a task, seed 0\n" in text
+    assert "split    Dirichlet alpha 10: 2.0 of 2 classes a client" in text
+    assert "devices  cpu, 2 processes" in text
+    assert "files     runs/digits-fedqcl-0\n" in text
+    assert "pictures  runs/digits-fedqcl-0/plots: accuracy.png queues.png\n" in text
+
+
+def test_without_a_terminal_there_is_one_line_a_round() -> None:
+    text = shown("normal", participants=4)
+    lines = [line for line in text.splitlines() if line.startswith("task ")]
+    assert [line.split("  ")[:2] for line in lines] == [
+        [f"task {task}/3", f"round {round_}/2"] for task in (1, 2, 3) for round_ in (1, 2)
+    ]
+    assert all("  4/5 clients  " in line for line in lines)
+    assert "forgetting" not in lines[0]
+    assert "forgetting" in lines[2]
+    assert "queue" in lines[2]
+    assert "\x1b" not in text
+    assert "\r" not in text
+
+
+def test_figures_are_percent_and_rounded() -> None:
+    records = list(run_records(TASKS, ROUNDS))
+    text = shown("normal")
+    last = records[-1]
+    assert f"average accuracy {100 * last.average_accuracy:.1f} %, forgetting {100 * last.forgetting:.1f} %" in text
+    after_two = accuracy_matrix(records)[1]
+    expected = f"  accuracy % {100 * after_two[0]:>6.1f} {100 * after_two[1]:>6.1f}\n"
+    assert expected in text
+
+
+def test_a_table_a_task_and_a_final_one() -> None:
+    text = shown("normal")
+    assert [line for line in text.splitlines() if line.startswith("after task")] == [
+        line for line in text.splitlines() if line.startswith(("after task 1 of 3", "after task 2 of 3"))
+    ]
+    assert text.count("after task") == 2
+    assert "learned %" in text
+    assert "queue" in text
+    assert "0, 1" in text
+
+
+def test_a_method_without_queues_shows_none() -> None:
+    assert "queue" not in shown("normal", queues=False).replace("queues.png", "")
+
+
+def test_many_tasks_are_shown_ten_at_a_time() -> None:
+    text = shown("normal", tasks=14)
+    block = text.split("after task 13 of 14")[1].split("\n\n")[0].splitlines()
+    assert block[1].split() == ["task", *map(str, range(1, 11))]
+    assert block[4].split() == ["task", "11", "12", "13"]
+    assert max(map(len, block)) <= 90
+
+
+def test_quiet_shows_the_result_only() -> None:
+    lines = shown("quiet").splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("average accuracy ")
+    assert "forgetting" in lines[0]
+    assert "runs/digits-fedqcl-0" in lines[1]
+
+
+def test_quiet_says_nothing_else() -> None:
+    file = io.StringIO()
+    Console("quiet", file).say("W&B: logging offline")
+    assert file.getvalue() == ""
+    Console("normal", file).say("W&B: [logging] offline")
+    assert file.getvalue() == "W&B: [logging] offline\n"
+
+
+def test_verbose_has_a_line_a_client() -> None:
+    lines = [line for line in shown("verbose", participants=2).splitlines() if line.startswith("  client ")]
+    assert len(lines) == 2 * TASKS * ROUNDS
+    assert " images  " in lines[-1]
+    assert "queue " in lines[-1]
+    assert "lyapunov " in lines[-1]
+
+
+def test_on_a_terminal_a_bar_takes_the_place_of_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    text = shown("normal", Terminal())
+    assert "task 3/3  round 2/2" in text
+    assert "left" in text
+    assert "loss" not in text
+    assert text.index("\x1b[?25l") < text.rindex("\x1b[?25h")  # the cursor is back
+    assert "average accuracy" in text[text.rindex("\x1b[?25h") :]
+
+
+def test_a_run_that_fails_gives_the_terminal_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal = Terminal()
+    console = Console("normal", terminal)
+    console.start(run_info(TASKS, ROUNDS), FOLDER)
+    console.round(next(iter(run_records(TASKS, ROUNDS))))
+    console.fail()
+    console.fail()
+    assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")
+
+
+def test_a_stream_that_cannot_show_a_character_does_not_end_the_run() -> None:
+    raw = io.BytesIO()
+    console = Console("normal", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    console.start(run_info(TASKS, ROUNDS, split="α = 10"), FOLDER)
+    assert b"split    ? = 10" in raw.getvalue()
+
+
+def test_unequal_tasks_and_single_rounds_read_well() -> None:
+    file = io.StringIO()
+    info = run_info(rounds=1, tasks=2)
+    info.tasks[1] = ["2", "3", "4"]
+    Console("normal", file).start(info, FOLDER)
+    assert "2 tasks of 2 to 3 classes, 1 round a task" in file.getvalue()
+
+
+def test_a_summary_with_null_is_shown() -> None:
+    file = io.StringIO()
+    console = Console("normal", file)
+    console.start(run_info(1, 1), FOLDER)
+    console.finish({"average_accuracy": 0.5, "forgetting": None, "accuracy_matrix": [[0.5]]}, FOLDER)
+    assert "average accuracy 50.0 %, forgetting - %, in " in file.getvalue()
+    console.finish({"average_accuracy": math.nan}, FOLDER)
+
+
+def test_an_evaluation_has_a_table_or_is_one_line_when_quiet() -> None:
+    figures = {"average_accuracy": 0.75, "accuracy": [0.5, 1.0, math.nan]}
+    file = io.StringIO()
+    Console("normal", file).evaluation(figures, "test")
+    assert file.getvalue().splitlines() == [
+        "test accuracy of the final model",
+        "  task            1      2      3",
+        "  accuracy %   50.0  100.0      -",
+        "average accuracy 75.0 %",
+    ]
+    file = io.StringIO()
+    Console("quiet", file).evaluation(figures, "validation")
+    assert file.getvalue() == "average accuracy 75.0 %\n"
