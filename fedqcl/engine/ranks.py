@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedqcl.data.module import ClientShard, FederatedData
 from fedqcl.data.stream import Sampler
 from fedqcl.engine.averaging import WeightedAverage, sum_stats
+from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
 from fedqcl.engine.replica import Replica
@@ -24,7 +25,7 @@ ClientHook = Callable[[nn.Module, Shard, ClientState, nn.Module], Stats]
 
 
 class Engine:
-    """Hosts client ``i`` on rank ``i mod world size`` for the whole run.
+    """Hosts this rank's share of the clients, the same ones for the whole run.
 
     Args:
         fabric: launched already.
@@ -55,7 +56,8 @@ class Engine:
         net = learner.make_net(data.spec, data.seed).to(fabric.device).eval()
         net = net.to(memory_format=torch.channels_last) if cuda else net
         self.server = Server(net, learner.method.server_state(data.spec, net).to(fabric.device))
-        mine = range(fabric.global_rank, data.num_clients, fabric.world_size)
+        loads = [sum(len(shards[i]) for shards in data.shards) for i in range(data.num_clients)]
+        mine = deal_clients(loads, fabric.world_size)[fabric.global_rank]
         self.clients = {i: learner.method.client_state(data.spec) for i in mine}
         graphed = executor == "graphed" or (executor == "auto" and cuda and starts_at_zero(learner))
         self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)

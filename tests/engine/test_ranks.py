@@ -19,7 +19,7 @@ def queued() -> FedQCL:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5])
-def test_clients_are_dealt_to_ranks_in_turn(world_size: int) -> None:
+def test_every_client_is_hosted_by_one_rank(world_size: int) -> None:
     data = toy_data(num_clients=4)
     hosted: list[int] = []
     for rank in range(world_size):
@@ -27,7 +27,7 @@ def test_clients_are_dealt_to_ranks_in_turn(world_size: int) -> None:
             device=torch.device("cpu"), global_rank=rank, world_size=world_size, autocast=None
         )
         engine = Engine(fabric, toy_learner(FedAvg()), data, epochs=1)
-        assert all(i % world_size == rank for i in engine.clients)
+        assert len(engine.clients) in (4 // world_size, -(-4 // world_size))
         assert len(engine.replicas) == 1
         hosted += engine.clients
     assert sorted(hosted) == [0, 1, 2, 3]
