@@ -33,12 +33,14 @@ class Evaluator:
         self.index = [torch.from_numpy(np.flatnonzero(tasks == t)).to(pool.device) for t in range(spec.num_tasks)]
 
     @torch.no_grad()
-    def count(self, net: nn.Module, num_tasks: int) -> tuple[Tensor, Tensor]:
+    def count(self, net: nn.Module, num_tasks: int, newest: int | None = None) -> tuple[Tensor, Tensor]:
         """Test a net on the images of the first tasks.
 
         Args:
             net: the global model, in eval mode.
             num_tasks: how many tasks, from the first.
+            newest: the last task learned, whose classes and those before compete in the class-incremental scenario;
+                the last of those tested by default.
 
         Returns:
             Right answers and images of each task, ``[T]`` float64 on the CPU, summed over ranks; 0 for later tasks.
@@ -46,7 +48,7 @@ class Evaluator:
         counts = torch.zeros(2, self.num_tasks, dtype=torch.float64, device=self.pool.device)
         batches = torch.cat(self.index[:num_tasks]).split(BATCH)
         for index in batches[self.fabric.global_rank :: self.fabric.world_size]:
-            x, y, columns = self.pool.gather(index)
+            x, y, columns = self.pool.gather(index, num_tasks - 1 if newest is None else newest)
             with self.fabric.autocast():
                 logits = net(x)
             right = logits.masked_fill(~columns, float("-inf")).argmax(1) == y

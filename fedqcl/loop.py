@@ -39,5 +39,6 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker) ->
             for locals in engine.broadcast(schedule.everyone, task, idle_too=True)
             for local in locals
         ]
-        method.server_task(server.net, engine.sum(stats), server.state)
-        tracker.end_task(task)
+        method.server_task(server.net, engine.sum(stats), server.state, task, schedule.server_generator(task))
+        engine.agree()
+        tracker.end_task(task, engine)

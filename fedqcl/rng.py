@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     REPLAY = 7
     AUGMENT = 8
     MEMORY = 9
+    SERVER = 10
 
 
 def generator(seed: int, purpose: Purpose, *, client: int = -1, task: int = -1, round: int = -1) -> np.random.Generator:

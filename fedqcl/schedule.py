@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedqcl.rng import Purpose, generator
 
 
@@ -35,6 +37,10 @@ class Schedule:
         count = max(1, round_half_up(self.participation * self.num_clients))
         rng = generator(self.seed, Purpose.PARTICIPATION, task=task, round=round)
         return sorted(rng.choice(self.num_clients, count, replace=False).tolist())
+
+    def server_generator(self, task: int) -> np.random.Generator:
+        """For what the server draws at the end of a task."""
+        return generator(self.seed, Purpose.SERVER, task=task)
 
 
 def round_half_up(x: float) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedqcl.engine import Engine
 from fedqcl.engine.averaging import gather
@@ -39,49 +40,49 @@ class Tracker:
         self.queues: list[list[float]] = []
         self.train_seconds = 0.0
         self.client_steps = 0
-        self._started = 0.0
+        self._started = self._seconds = 0.0
+        self._clients: list[ClientRecord] = []
 
     def start_round(self) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
 
     def end_round(self, task: int, round: int, engine: Engine, reports: Sequence[Report]) -> None:
-        """Stop the clock, test the global model and record the round.
-
-        After a task's last round all tasks are tested, so that the accuracy matrix is whole; else those seen so far.
-        """
+        """Stop the clock, and gather what the clients did; test the global model unless the task ends here."""
         done = {report.client: report for report in reports}
         mine = [_record(i, len(engine.data.shards[task][i]), state, done.get(i)) for i, state in engine.clients.items()]
-        clients = sorted(gather(mine), key=lambda c: c.client)
-        seconds = time.perf_counter() - self._started
-        self.train_seconds += seconds
-        self.client_steps += sum(c.steps for c in clients)
-        last = round == self.schedule.rounds - 1
-        correct, total = self.evaluator.count(engine.server.net, self.schedule.num_tasks if last else task + 1)
-        row = correct / total
+        self._clients = sorted(gather(mine), key=lambda client: client.client)
+        self._seconds = time.perf_counter() - self._started
+        self.train_seconds += self._seconds
+        self.client_steps += sum(client.steps for client in self._clients)
+        if round < self.schedule.rounds - 1:
+            correct, total = self.evaluator.count(engine.server.net, task + 1)
+            self.log.round(self._round_record(task, round, correct / total))
+
+    def end_task(self, task: int, engine: Engine) -> None:
+        """Test the model that the task leaves behind, on all tasks, so that the accuracy matrix is whole."""
+        correct, total = self.evaluator.count(engine.server.net, self.schedule.num_tasks, newest=task)
+        record = self._round_record(task, self.schedule.rounds - 1, correct / total)
+        self.metric.add(correct, total, after=task)
+        self.queues.append(record.queue)
+        self.log.round(record)
+        self.log.task(record, self.metric.compute()["accuracy_matrix"].tolist())
+
+    def _round_record(self, task: int, round: int, row: Tensor) -> RoundRecord:
         matrix = torch.cat([(self.metric.correct / self.metric.total)[:task], row[None]])
-        if last:
-            self.metric.add(correct, total, after=task)
-        row[task + 1 :] = torch.nan
-        traffic = self.bytes_per_client * sum(c.steps > 0 for c in clients)
-        self._record = RoundRecord(
+        traffic = self.bytes_per_client * sum(client.steps > 0 for client in self._clients)
+        return RoundRecord(
             task=task,
             round=round,
-            accuracy=row.tolist(),
+            accuracy=[*row[: task + 1].tolist(), *[math.nan] * (len(row) - task - 1)],
             average_accuracy=float(average_accuracy(matrix)),
             forgetting=float(forgetting(matrix)),
-            loss=_weighted_loss(clients),
-            seconds=seconds,
+            loss=_weighted_loss(self._clients),
+            seconds=self._seconds,
             bytes_sent=traffic,
             bytes_received=traffic,
-            clients=clients,
+            clients=self._clients,
         )
-        self.log.round(self._record)
-
-    def end_task(self, task: int) -> None:
-        """Record the task's accuracies and queues."""
-        self.queues.append(self._record.queue)
-        self.log.task(self._record, self.metric.compute()["accuracy_matrix"].tolist())
 
     def summary(self) -> dict[str, Any]:
         """The run's figures: metrics as fractions, the accuracy and queue matrices, seconds and steps."""

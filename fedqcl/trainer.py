@@ -150,6 +150,8 @@ class FederatedTrainer:
         if is_first_of_machine():
             data.prepare_data()
             data.setup()
+            assert data.spec is not None
+            learner.method.check(data.spec)
         if prepare is not None and is_first():
             prepare()
         return fabric.launch(partial(self._on_rank, job=job, learner=learner, data=data))
@@ -216,6 +218,7 @@ class FederatedTrainer:
             devices=describe(fabric),
             config=self.config,
             split=data.split,
+            scenario=data.scenario,
             versions=_versions(),
         )
 

@@ -40,24 +40,24 @@ class Problem:
         flat = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
         return cls((flat - pixels.mean()) / pixels.std(), images.y)
 
-    def losses(self, w: Weights, index: np.ndarray, task: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cross-entropy of samples over the task's own two columns; features and the gradient of the logits beside."""
+    def losses(self, w: Weights, index: np.ndarray, columns: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cross-entropy of samples over some columns; features and the gradient of the logits beside."""
         features = self.x[index] @ w["backbone.1.weight"].T + w["backbone.1.bias"]
         logits = features @ w["head.weight"].T + w["head.bias"]
-        own = np.exp(logits[:, 2 * task : 2 * task + 2])
-        p = own / own.sum(1, keepdims=True)
-        target = self.y[index] - 2 * task
+        competing = np.exp(logits[:, columns])
+        p = competing / competing.sum(1, keepdims=True)
+        target = self.y[index] - columns.start
         slope = np.zeros_like(logits)
-        slope[:, 2 * task : 2 * task + 2] = p - np.eye(2)[target]
+        slope[:, columns] = p - np.eye(p.shape[1])[target]
         return -np.log(p[np.arange(len(index)), target]), features, slope
 
-    def loss(self, w: Weights, index: np.ndarray, task: int) -> float:
+    def loss(self, w: Weights, index: np.ndarray, columns: slice) -> float:
         """The mean over the samples."""
-        return float(self.losses(w, index, task)[0].mean())
+        return float(self.losses(w, index, columns)[0].mean())
 
-    def gradient(self, w: Weights, index: np.ndarray, task: int) -> Weights:
+    def gradient(self, w: Weights, index: np.ndarray, columns: slice) -> Weights:
         """Of the mean over the samples."""
-        _, features, slope = self.losses(w, index, task)
+        _, features, slope = self.losses(w, index, columns)
         slope = slope / len(index)
         back = slope @ w["head.weight"]
         return {
@@ -98,11 +98,17 @@ def algorithm_1(
     delta: float,
     participants: Callable[[int, int], list[int]],
     scale: Callable[[int], float],
+    lr: float,
 ) -> Iterator[tuple[Weights, list[Client]]]:
     """Yield the global model and the clients after every round.
 
     ``scale`` says by what the mean loss of so many stored samples is multiplied where queues measure it.
     """
+
+    def columns(k: int, newest: int) -> slice:
+        """Which compete for samples of task k: its own two, or in the class-incremental scenario all so far."""
+        return slice(2 * k, 2 * k + 2) if data.scenario == "task" else slice(0, 2 * newest + 2)
+
     sampler = Sampler(SEED, B, b, R, augment=None)
     clients = [Client() for _ in range(data.num_clients)]
     for t in range(3):
@@ -116,14 +122,15 @@ def algorithm_1(
                 groups = [torch.from_numpy(client.stored.get(k, np.array([], np.int64))) for k in range(t)]
                 w_i = w
                 for step in sampler.draw(i, t, c, shard, groups).index.numpy():
-                    update = {name: V * g for name, g in problem.gradient(w_i, step[:B], t).items()}
+                    update = {name: V * g for name, g in problem.gradient(w_i, step[:B], columns(t, t)).items()}
                     for k in client.stored:
                         replayed = step[B + k * b : B + (k + 1) * b]
-                        for name, g in problem.gradient(w_i, replayed, k).items():
+                        for name, g in problem.gradient(w_i, replayed, columns(k, t)).items():
                             update[name] = update[name] + client.Q[k] * g
-                    w_i = {name: value - LR * update[name] for name, value in w_i.items()}
+                    w_i = {name: value - lr * update[name] for name, value in w_i.items()}
                 for k, stored in client.stored.items():
-                    rise = problem.loss(w_i, stored, k) - problem.loss(reference, stored, k)
+                    past = columns(k, t - 1)
+                    rise = problem.loss(w_i, stored, past) - problem.loss(reference, stored, past)
                     client.Q[k] = max(client.Q[k] + scale(len(stored)) * rise - delta, 0.0)
                 local.append(w_i)
                 n.append(len(shard))
@@ -137,20 +144,26 @@ def algorithm_1(
 
 
 def compare(
-    data: FederatedData, delta: float = 0.05, participation: float = 1.0, queue_loss: Any = "batches"
+    data: FederatedData,
+    delta: float = 0.05,
+    participation: float = 1.0,
+    queue_loss: Any = "batches",
+    lr: float = LR,
+    **options: Any,
 ) -> list[np.ndarray]:
-    """Run both and check them against each other round by round.
+    """Run both and check them against each other round by round; further options are FedQCL's.
 
     Returns:
         The transcription's queues ``[N, T]`` after each round, so that a test can see that they were at work.
     """
-    learner = toy_learner(FedQCL(V, delta, memory=M, replay_batch=b, queue_loss=queue_loss), lr=LR)
+    method = FedQCL(V, delta, memory=M, replay_batch=b, queue_loss=queue_loss, **options)
+    learner = toy_learner(method, lr=lr)
     initial = {name: value.double().numpy() for name, value in learner.make_net(data.spec, SEED).state_dict().items()}
     moments, _ = toy_fit(learner, data, rounds=C, epochs=R, participation=participation)
     participants = Schedule(3, C, data.num_clients, participation, SEED).participants
     scale = (lambda n: n / b) if queue_loss == "batches" else (lambda n: 1.0)
     history = []
-    reference = algorithm_1(Problem.of_toy(), data, initial, delta, participants, scale)
+    reference = algorithm_1(Problem.of_toy(), data, initial, delta, participants, scale, lr)
     for moment, (w, clients) in zip(moments, reference, strict=True):
         for name, value in w.items():
             np.testing.assert_allclose(moment.weights[name].numpy(), value, rtol=0, atol=1e-5)
@@ -175,6 +188,12 @@ def test_all_clients() -> None:
     # Queues are at work: some rise and some fall, so both sides of the maximum are met.
     assert (rounds > 0.1).any(0).sum() >= 3
     assert (np.diff(rounds, axis=0) > 0.01).any()
+    assert (np.diff(rounds, axis=0) < -0.01).any()
+
+
+def test_class_incremental() -> None:
+    rounds = np.stack(compare(toy(scenario="class"), lr=LR / 4, logit_matching=0.0))
+    assert (rounds > 0.1).any(0).sum() >= 3
     assert (np.diff(rounds, axis=0) < -0.01).any()
 
 

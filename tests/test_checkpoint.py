@@ -28,7 +28,13 @@ def test_save_and_load(tmp_path: Path) -> None:
 def test_the_file_is_plain_tensors_and_numbers(tmp_path: Path) -> None:
     save_model(tmp_path / "model.ckpt", Linear(1, 6), SPEC, LABELS)
     saved = torch.load(tmp_path / "model.ckpt", weights_only=True)
-    assert saved["problem"] == {"channels": 1, "size": [4, 4], "classes": [2, 2, 2], "labels": LABELS}
+    assert saved["problem"] == {
+        "channels": 1,
+        "size": [4, 4],
+        "classes": [2, 2, 2],
+        "scenario": "task",
+        "labels": LABELS,
+    }
     assert all(type(value) is torch.Tensor for value in saved["net"].values())
 
 
@@ -98,6 +104,7 @@ def test_a_file_that_is_no_model(content: str, tmp_path: Path) -> None:
         (saver(Linear(1, 6), Spec(1, (4, 4), (3, 3))), "classes [3, 3], and the data have [2, 2, 2]"),
         (saver(Linear(1, 6), Spec(1, (2, 8), (2, 2, 2))), "size [2, 8], and the data have [4, 4]"),
         (saver(Linear(3, 6), Spec(3, (4, 4), (2, 2, 2))), "channels 3, and the data have 1"),
+        (saver(Linear(1, 6), Spec(1, (4, 4), (2, 2, 2), "class")), "scenario class, and the data have task"),
         (saver(Linear(1, 6), labels=[1, 0, 2, 3, 4, 900]), "labels [1, 0, 2, 3, 4, 900], and the data"),
     ],
 )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -22,24 +22,26 @@ class Scores(nn.Module):
         return x.flatten(1)
 
 
-def problem() -> FederatedData:
+def problem(scenario: Literal["task", "class"] = "task") -> FederatedData:
     """Six images of four pixels each, as scores of four classes, two a task."""
     scores = [
         [9, 0, 0, 0],  # class 0, right
-        [0, 1, 9, 9],  # class 1, right among its own task's classes
+        [0, 1, 9, 9],  # class 1, right among its own task's classes alone
         [5, 4, 0, 0],  # class 1, wrong
-        [9, 9, 2, 1],  # class 2, right
+        [9, 9, 2, 1],  # class 2, right among its own task's classes alone
         [0, 0, 3, 4],  # class 3, right
         [0, 0, 4, 3],  # class 3, wrong
     ]
     x = np.array(scores, np.uint8).reshape(6, 2, 2, 1)
-    return toy_data(Given(x, [0, 1, 1, 2, 3, 3]), tasks=2, num_clients=1)
+    return toy_data(Given(x, [0, 1, 1, 2, 3, 3]), tasks=2, num_clients=1, scenario=scenario)
 
 
-def count(data: FederatedData, num_tasks: int, rank: int = 0, world_size: int = 1) -> tuple[list[float], list[float]]:
+def count(
+    data: FederatedData, num_tasks: int, rank: int = 0, world_size: int = 1, newest: int | None = None
+) -> tuple[list[float], list[float]]:
     fabric: Any = SimpleNamespace(global_rank=rank, world_size=world_size, autocast=nullcontext)
     evaluator = Evaluator(fabric, data.evaluation_pool(torch.device("cpu"), "test"), data.spec)
-    correct, total = evaluator.count(Scores(), num_tasks)
+    correct, total = evaluator.count(Scores(), num_tasks, newest)
     assert correct.dtype == total.dtype == torch.float64
     return correct.tolist(), total.tolist()
 
@@ -50,6 +52,29 @@ def test_counts_by_hand() -> None:
 
 def test_later_tasks_are_left_out() -> None:
     assert count(problem(), num_tasks=1) == ([2, 0], [3, 0])
+
+
+@pytest.mark.parametrize("newest", [None, 0, 1])
+def test_in_the_task_incremental_scenario_it_does_not_matter_what_was_learned(newest: int | None) -> None:
+    assert count(problem(), 2, newest=newest) == ([2, 2], [3, 3])
+
+
+@pytest.mark.parametrize(
+    ("num_tasks", "newest", "correct", "total"),
+    [
+        (2, 1, [1, 1], [3, 3]),
+        (2, None, [1, 1], [3, 3]),
+        # What is not seen yet is never predicted: not in the place of a seen class, nor when it is right.
+        (2, 0, [2, 0], [3, 3]),
+        (1, 0, [2, 0], [3, 0]),
+        (1, None, [2, 0], [3, 0]),
+        (1, 1, [1, 0], [3, 0]),
+    ],
+)
+def test_in_the_class_incremental_scenario_all_seen_classes_compete(
+    num_tasks: int, newest: int | None, correct: list[float], total: list[float]
+) -> None:
+    assert count(problem("class"), num_tasks, newest=newest) == (correct, total)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4])

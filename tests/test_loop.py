@@ -17,9 +17,11 @@ class Spy(FedAvg):
     """Notes its calls; clients report their samples, and the server moves half the way to the average."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[tuple[object, ...]] = []
         self.halfway: list[dict[str, Tensor]] = []
         self.at_task_end: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
+        self.drawn: list[int] = []
 
     def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
         self.calls.append(("client_round", shard.task, shard.client, len(shard)))
@@ -35,9 +37,10 @@ class Spy(FedAvg):
         self.seen = copied(net)
         return {"samples": torch.tensor(len(shard)), "clients": torch.tensor(1)}
 
-    def server_task(self, net: nn.Module, stats: Stats, server: nn.Module) -> None:
-        self.calls.append(("server_task", int(stats["samples"]), int(stats["clients"])))
+    def server_task(self, net: nn.Module, stats: Stats, server: nn.Module, task: int, rng: np.random.Generator) -> None:
+        self.calls.append(("server_task", task, int(stats["samples"]), int(stats["clients"])))
         self.at_task_end.append((self.seen, copied(net)))
+        self.drawn.append(int(rng.integers(2**62)))
 
 
 def test_hooks_in_order_with_sums_over_clients() -> None:
@@ -48,8 +51,8 @@ def test_hooks_in_order_with_sums_over_clients() -> None:
     # Client 1 has no samples of the second task: it takes part in its end and in nothing else.
     second = [("client_round", 1, i, 12) for i in (0, 2)] + [("server_round", 24)]
     assert spy.calls == [
-        *first, *first, *[("client_task", 0, i, 12) for i in range(3)], ("server_task", 36, 3),
-        *second, *second, *[("client_task", 1, i, n) for i, n in enumerate((12, 0, 12))], ("server_task", 24, 3),
+        *first, *first, *[("client_task", 0, i, 12) for i in range(3)], ("server_task", 0, 36, 3),
+        *second, *second, *[("client_task", 1, i, n) for i, n in enumerate((12, 0, 12))], ("server_task", 1, 24, 3),
     ]  # fmt: skip
     for moment, halfway in zip(moments, spy.halfway, strict=True):
         assert all(torch.equal(moment.weights[name], halfway[name]) for name in halfway)
@@ -57,6 +60,13 @@ def test_hooks_in_order_with_sums_over_clients() -> None:
     for (client, server), moment in zip(spy.at_task_end, moments[1::2], strict=True):
         assert same(client, server)
         assert same(server, moment.weights)
+
+
+def test_the_server_draws_by_seed_and_task() -> None:
+    spy = Spy()
+    toy_fit(toy_learner(spy), toy_data(seed=6), rounds=1)
+    plan = Schedule(3, rounds=1, num_clients=3, participation=1.0, seed=6)
+    assert spy.drawn == [plan.server_generator(task).integers(2**62) for task in range(3)]
 
 
 def test_only_participants_train_and_everyone_ends_a_task() -> None:

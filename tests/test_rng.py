@@ -28,4 +28,5 @@ def test_purposes_keep_their_numbers() -> None:
         "REPLAY": 7,
         "AUGMENT": 8,
         "MEMORY": 9,
+        "SERVER": 10,
     }

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from fedqcl.rng import Purpose, generator
 from fedqcl.schedule import Schedule, round_half_up
 
 
@@ -39,6 +40,15 @@ def test_in_the_long_run_all_take_part_equally() -> None:
             counts[client] += 1
     # 300 each, with deviation sqrt(1000 * 0.3 * 0.7) = 14.5.
     assert max(abs(count - 300) for count in counts) < 60
+
+
+def test_what_the_server_draws_is_keyed_by_seed_and_task() -> None:
+    def start(task: int, seed: int = 0) -> int:
+        return int(schedule(5, 1.0, seed).server_generator(task).integers(2**62))
+
+    assert start(1) == start(1)
+    assert len({start(task, seed) for task in range(3) for seed in range(2)}) == 6
+    assert start(1) == generator(0, Purpose.SERVER, task=1).integers(2**62)
 
 
 @pytest.mark.parametrize(("x", "whole"), [(0.0, 0), (0.49, 0), (0.5, 1), (1.5, 2), (2.5, 3)])

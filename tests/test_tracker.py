@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedqcl import loop
 from fedqcl.data import FederatedData
 from fedqcl.evaluate import Evaluator
-from fedqcl.methods import FedAvg, FedQCL, Method
+from fedqcl.methods import FedAvg, FedQCL, Method, Stats
 from fedqcl.run.log import RunLog
 from fedqcl.run.records import RoundRecord
 from fedqcl.schedule import Schedule
@@ -90,6 +91,31 @@ def test_summary() -> None:
     for task, r in enumerate(last):
         for k in range(task):
             assert queues[task, k] == pytest.approx(np.mean([c.state["queue"][k] for c in r.clients]))
+
+
+def test_in_the_class_incremental_scenario_classes_to_come_are_never_predicted() -> None:
+    tracker, log, engine = tracked(queued(), toy_data(scenario="class"))
+    matrix = np.array(tracker.summary()["accuracy_matrix"])
+    assert (matrix[np.triu_indices(3, 1)] == 0).all()
+    assert (matrix.diagonal() > 0).all()
+    for r in log.records[1::2]:
+        assert r.accuracy[: r.task + 1] == matrix[r.task, : r.task + 1].tolist()
+    # The last row is what a test of the trained model gives.
+    correct, total = tracker.evaluator.count(engine.server.net, num_tasks=3)
+    assert (correct / total).tolist() == matrix[2].tolist()
+
+
+def test_a_task_is_measured_on_the_model_that_it_leaves_behind() -> None:
+    class Single(FedAvg):
+        """The server has the first class of every task win."""
+
+        def server_task(self, net: Any, stats: Stats, server: Any, task: int, rng: np.random.Generator) -> None:
+            with torch.no_grad():
+                net.head.bias[::2] = 1e6
+
+    tracker, log, _ = tracked(Single(), toy_data())
+    assert tracker.summary()["accuracy_matrix"] == [[0.5] * 3] * 3
+    assert [r.accuracy[r.task] for r in log.records[1::2]] == [0.5] * 3
 
 
 def test_matrices_handed_to_the_log_grow_row_by_row() -> None:

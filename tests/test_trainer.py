@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -15,8 +15,10 @@ import torch.distributed as dist
 from fedqcl.data import FederatedData
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
-from fedqcl.methods import FedAvg, FedQCL
+from fedqcl.methods import ER, FedAvg, FedQCL, Method
+from fedqcl.parts import Spec
 from fedqcl.run.folder import RunFolder
+from fedqcl.run.records import RunInfo
 from fedqcl.trainer import FederatedTrainer
 from tests.helpers.process import contained
 from tests.helpers.toy import Normed, Toy, same, toy_learner
@@ -191,6 +193,27 @@ def test_mistakes_in_the_data_leave_nothing_behind(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+class Picky(FedAvg):
+    """Has no meaning in one of the scenarios."""
+
+    def check(self, spec: Spec) -> None:
+        if spec.scenario == "class":
+            raise InputError(f"data.scenario: {spec.num_tasks} tasks of known classes only; choose task")
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_problem_that_the_method_refuses_leaves_nothing_behind(devices: int, tmp_path: Path) -> None:
+    made = trainer(tmp_path, devices=devices, start_method="fork", rounds=1)
+    with pytest.raises(InputError, match=r"^data.scenario: 3 tasks of known classes only; choose task$"):
+        made.fit(toy_learner(Picky()), data(scenario="class"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_problem_that_the_method_accepts_is_run(tmp_path: Path) -> None:
+    trainer(tmp_path, rounds=1).fit(toy_learner(Picky()), data())
+    assert (tmp_path / "toy-Picky-seed2" / "summary.json").exists()
+
+
 def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^model: training diverged"):
         trainer(tmp_path, name="x").fit(toy_learner(FedAvg(), lr=1e30), data())
@@ -213,6 +236,17 @@ def test_a_logger_follows_the_run(tmp_path: Path) -> None:
     assert follower.told == ["start", *["round", "round", "task"] * 3, "finish"]
 
 
+@pytest.mark.parametrize("scenario", ["task", "class"])
+def test_a_logger_is_told_the_scenario(scenario: Literal["task", "class"], tmp_path: Path) -> None:
+    class Reader(Follower):
+        def start(self, info: RunInfo, *_: Any, **__: Any) -> None:
+            self.info = info
+
+    reader = Reader()
+    trainer(tmp_path, rounds=1, logger=reader).fit(toy_learner(FedAvg()), data(scenario=scenario))
+    assert reader.info.scenario == scenario
+
+
 def test_a_logger_is_told_of_a_failure(tmp_path: Path) -> None:
     follower = Follower()
     with pytest.raises(InputError, match="diverged"):
@@ -226,9 +260,50 @@ def test_graphs_are_for_cuda(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_of_another_problem_is_refused(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"tasks": 2}, {"scenario": "class"}])
+def test_a_run_of_another_problem_is_refused(options: dict[str, Any], run: Run, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^ckpt_path: .*was trained on"):
-        trainer(tmp_path).test(learner(), data(tasks=2), str(run.folder.path))
+        trainer(tmp_path).test(learner(), data(**options), str(run.folder.path))
+
+
+METHODS = [FedQCL(V=1, delta=-0.5, memory=18, replay_batch=3), ER(memory=18, replay_batch=3), FedAvg("seen")]
+
+
+@pytest.fixture(scope="module", params=METHODS, ids=lambda method: type(method).__name__)
+def class_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Method, Run]:
+    """A class-incremental run on images that are easy to tell apart."""
+    root = tmp_path_factory.mktemp("runs")
+    with contained():
+        result = trainer(root, rounds=4, epochs=4).fit(toy_learner(request.param), class_data())
+    (path,) = root.iterdir()
+    return request.param, Run(RunFolder(path), result)
+
+
+def class_data() -> FederatedData:
+    return FederatedData(Toy(), num_clients=3, tasks=3, batch_size=5, scenario="class", seed=2)
+
+
+def test_class_incremental_runs(class_run: tuple[Method, Run], tmp_path: Path) -> None:
+    method, run = class_run
+    matrix = np.array(run.result["accuracy_matrix"])
+    assert (matrix[np.triu_indices(3, 1)] == 0).all()  # classes to come are never predicted
+    assert matrix.diagonal().min() > 0.8
+    # Without replay the newer classes drive out the first.
+    assert matrix[2, 0] < 0.2 if isinstance(method, FedAvg) else matrix[2, 0] > 0.7
+    figures = trainer(tmp_path).test(toy_learner(method), class_data(), str(run.folder.path))
+    assert figures["accuracy"] == matrix[2].tolist()
+
+
+def test_class_incremental_queues(class_run: tuple[Method, Run]) -> None:
+    method, run = class_run
+    queues = run.folder.read_summary()["queue_matrix"]
+    if not isinstance(method, FedQCL):
+        assert queues is None
+        return
+    assert [[value is not None for value in row] for row in queues] == [[k < t for k in range(3)] for t in range(3)]
+    assert queues[1][0] > 0
+    for row in run.folder.read_clients():
+        assert row["drift"] <= row["drift_bound"] + 1e-4
 
 
 def test_what_a_fit_leaves_behind_is_put_right() -> None:

@@ -39,9 +39,9 @@ class ClientShard:
         """Keyed by seed, client and task."""
         return generator(self.seed, Purpose.MEMORY, client=self.client, task=self.task)
 
-    def samples(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def samples(self, index: Tensor, newest: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Gather images without augmentation; a negative index stands for any image."""
-        return self.pool.gather(index.clamp_min(0))
+        return self.pool.gather(index.clamp_min(0), self.task if newest is None else newest)
 
 
 class FederatedData(LightningDataModule):
@@ -56,6 +56,8 @@ class FederatedData(LightningDataModule):
             equal shares.
         min_samples: samples that every client must get of every task.
         batch_size: ``B``, images of the current task in a local step.
+        scenario: ``task`` (incremental): an image's task is known and only its classes compete; ``class``
+            (incremental): all classes seen so far compete.
         augment: how training images are augmented; none by default.
         validation: share of every class's training images held out from all clients. If above 0, a run reports on
             these and leaves the test set alone, for choosing settings honestly.
@@ -71,6 +73,7 @@ class FederatedData(LightningDataModule):
         alpha: Positive | Literal["iid"] = 10.0,
         min_samples: Index = 0,
         batch_size: Count = 13,
+        scenario: Literal["task", "class"] = "task",
         augment: Augment | None = None,
         validation: Fraction = 0.0,
         seed: int = 0,
@@ -83,6 +86,7 @@ class FederatedData(LightningDataModule):
         self.alpha = alpha
         self.min_samples = min_samples
         self.batch_size = batch_size
+        self.scenario = scenario
         self.augment = augment
         self.validation = validation
         self.seed = seed
@@ -109,6 +113,7 @@ class FederatedData(LightningDataModule):
             channels=images.train.x.shape[3],
             size=(images.train.x.shape[1], images.train.x.shape[2]),
             classes=split_classes(len(labels), self.tasks),
+            scenario=self.scenario,
         )
         self.held_out = self._hold_out()
         self._deal()

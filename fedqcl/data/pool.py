@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedqcl.data.augment import Views, colour_jitter, crop_and_flip
-from fedqcl.parts import Spec
+from fedqcl.parts import Batch, Spec
 
 
 class Pool:
@@ -38,7 +38,9 @@ class Pool:
         self.padding = p
         self.images = F.pad(torch.from_numpy(x).to(device), (0, 0, p, p, p, p))
         self.y = torch.from_numpy(y).to(device)
+        self.scenario = spec.scenario
         self.head = spec.head().to(device)
+        self.seen = spec.seen().to(device)
         self.scale = torch.as_tensor(1 / (255 * std), dtype=torch.float32, device=device)[:, None, None]
         self.offset = torch.as_tensor(mean / std, dtype=torch.float32, device=device)[:, None, None]
 
@@ -67,16 +69,41 @@ class Pool:
         """Bring images to mean 0 and deviation 1: ``[n, H, W, C]`` uint8 to ``[n, C, H, W]`` float32, channels last."""
         return (x.permute(0, 3, 1, 2) * self.scale).sub_(self.offset)
 
-    def gather(self, index: Tensor, views: Views | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Gather samples.
+    def columns(self, y: Tensor, task: int) -> Tensor:
+        """The output columns that compete for samples when ``task`` is the newest.
+
+        Args:
+            y: class columns, ``[n]`` int64.
+            task: decides in the class-incremental scenario; in the task-incremental one the samples' own tasks do.
+
+        Returns:
+            ``[n, K]`` bool.
+        """
+        return self.head[y] if self.scenario == "task" else self.seen[task].expand(len(y), -1)
+
+    def gather(self, index: Tensor, task: int = -1) -> tuple[Tensor, Tensor, Tensor]:
+        """Gather samples as they are.
 
         Args:
             index: ``[n]`` int64 on the device.
-            views: how to see them, ``[n]``; None for the images as they are.
+            task: the newest task, -1 for the last of all.
 
         Returns:
             Normalised images ``[n, C, H, W]`` float32, class columns ``[n]`` int64 and competing columns ``[n, K]``
             bool.
         """
         y = self.y[index]
-        return self.normalise(self.look(index, views)), y, self.head[y]
+        return self.normalise(self.look(index)), y, self.columns(y, task)
+
+    def batch(self, images: Tensor, index: Tensor, task: int, size: int, present: Tensor) -> Batch:
+        """Make a step's batch of images that have been looked at.
+
+        Args:
+            images: ``[n, H, W, C]`` uint8.
+            index: which they are, ``[n]`` int64.
+            task: the current task.
+            size: ``B``.
+            present: ``[G]`` float32.
+        """
+        y = self.y[index]
+        return Batch(self.normalise(images), y, self.columns(y, task), self.head[y], index, task, size, present)

@@ -23,12 +23,14 @@ class Stream:
         views: how each is augmented, ``[S, n]``; None for no augmentation.
         present: ``[G]`` float32, 1 where the client has samples of the group.
         size: ``B``.
+        task: the current task.
     """
 
     index: Tensor
     views: Views | None
     present: Tensor
     size: int
+    task: int
 
     def __len__(self) -> int:
         """``S``, the number of steps."""
@@ -47,12 +49,14 @@ class Stream:
             None if self.views is None else self.views.to(device),
             self.present.to(device, non_blocking=True),
             self.size,
+            self.task,
         )
 
     def batch(self, pool: Pool, step: int) -> Batch:
         """Gather one step's batch from a pool on the same device."""
-        x, y, columns = pool.gather(self.index[step], None if self.views is None else self.views[step])
-        return Batch(x, y, columns, self.size, self.present)
+        index = self.index[step]
+        images = pool.look(index, None if self.views is None else self.views[step])
+        return pool.batch(images, index, self.task, self.size, self.present)
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class Sampler:
         index = torch.from_numpy(np.concatenate(columns, axis=1))
         views = None if self.augment is None else self.augment.draw(tuple(index.shape), rng(Purpose.AUGMENT))
         present = torch.tensor([float(len(group) > 0) for group in groups])
-        return Stream(index, views, present, self.batch_size)
+        return Stream(index, views, present, self.batch_size, task)
 
 
 def cycle(items: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -66,24 +66,50 @@ def _flat(net: nn.Module) -> Tensor:
 def sum_stats(stats: Sequence[Stats], device: torch.device) -> dict[str, Tensor]:
     """Add up what clients report, over this rank's clients and then over ranks.
 
+    As for weights, terms are rounded to a grid, here 2^-40 of the largest of all: the sum does not depend on order.
+
     Args:
         stats: one mapping a client; all with the same names and shapes. A rank may have none.
         device: where the sums are made.
+
+    Returns:
+        The sum of each entry, float64.
     """
-    mine = {name: torch.stack([s[name] for s in stats]).sum(0) for name in (stats[0] if stats else {})}
-    layouts = gather([{name: (value.shape, value.dtype) for name, value in mine.items()}])
-    layout: dict[str, Any] = next((entry for entry in layouts if entry), {})
-    total = {}
-    for name, (shape, dtype) in layout.items():
-        total[name] = mine.get(name, torch.zeros(shape, dtype=dtype, device=device))
-        all_reduce(total[name])
+    shapes: dict[str, torch.Size] = {}
+    for known in gather([{name: value.shape for name, value in client.items()} for client in stats[:1]]):
+        shapes.update(known)
+    return {name: _exact_sum([client[name] for client in stats], shape, device) for name, shape in shapes.items()}
+
+
+def _exact_sum(values: Sequence[Tensor], shape: torch.Size, device: torch.device) -> Tensor:
+    largest = torch.zeros((), dtype=torch.float64, device=device)
+    for value in values if shape.numel() else ():
+        largest = torch.maximum(largest, value.abs().max())
+    all_reduce(largest, "max")
+    grid = torch.ldexp(torch.ones_like(largest), 40 - torch.frexp(largest.clamp_min(1e-200)).exponent)
+    total = torch.zeros(shape, dtype=torch.float64, device=device)
+    for value in values:
+        total += (value.double() * grid).round_() / grid
+    all_reduce(total)
     return total
 
 
-def all_reduce(value: Tensor) -> None:
-    """Sum over ranks, in place."""
+@torch.no_grad()
+def take_from_first(module: nn.Module) -> None:
+    """Give a module on every rank the values it has on the first; nothing changes where they are the same."""
+    values = [*module.parameters(), *module.buffers()]
+    if not values or not dist.is_initialized():
+        return
+    flat = torch.cat([value.reshape(-1).double() for value in values])
+    dist.broadcast(flat, 0)
+    for value, new in zip(values, flat.split([value.numel() for value in values]), strict=True):
+        value.copy_(new.view(value.shape))
+
+
+def all_reduce(value: Tensor, operation: Literal["sum", "max"] = "sum") -> None:
+    """Combine over ranks, in place."""
     if dist.is_initialized():
-        dist.all_reduce(value)
+        dist.all_reduce(value, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX)
 
 
 def gather(items: list[Any]) -> list[Any]:

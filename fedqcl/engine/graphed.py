@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 
 from fedqcl.engine.replica import Replica
 from fedqcl.learner import Learner
-from fedqcl.parts import Batch
 
 # Steps whose images are gathered at once, ahead of the steps: enough for large kernels, little memory.
 AHEAD = 64
@@ -49,10 +48,9 @@ class CapturedStep:
         self.key = self.key_of(replica)
         stream, pool = replica.stream, replica.shard.pool
         n = stream.index.shape[1]
-        self.pool = pool
-        self.size = stream.size
+        self.pool, self.task, self.size = pool, stream.task, stream.size
         self.images = torch.zeros(AHEAD, n, *pool.size, pool.images.shape[3], dtype=torch.uint8, device=pool.device)
-        self.y = torch.zeros(AHEAD, n, dtype=torch.int64, device=pool.device)
+        self.index = torch.zeros(AHEAD, n, dtype=torch.int64, device=pool.device)
         self.present = torch.zeros_like(stream.present)
         self.position = torch.zeros(1, dtype=torch.int64, device=pool.device)
         self.optimizer = _capturable(learner.make_optimizer(replica.net))
@@ -82,9 +80,9 @@ class CapturedStep:
         torch.cuda.current_stream().wait_stream(self.cuda_stream)
 
     def _step(self) -> None:
-        x = self.pool.normalise(self.images.index_select(0, self.position).squeeze(0))
-        y = self.y.index_select(0, self.position).squeeze(0)
-        batch = Batch(x, y, self.pool.head[y], self.size, self.present)
+        images = self.images.index_select(0, self.position).squeeze(0)
+        index = self.index.index_select(0, self.position).squeeze(0)
+        batch = self.pool.batch(images, index, self.task, self.size, self.present)
         self.optimizer.zero_grad(set_to_none=True)
         with self.precision():
             loss = self.learner.loss(self.replica.net, batch, self.replica.state, self.server)
@@ -104,7 +102,7 @@ class CapturedStep:
         views = None if stream.views is None else stream.views[start : start + AHEAD].flatten()
         count = len(index)
         self.images[:count] = self.pool.look(index.reshape(-1), views).unflatten(0, index.shape)
-        self.y[:count] = self.pool.y[index]
+        self.index[:count] = index
         self.present.copy_(stream.present)
         self.position.zero_()
 

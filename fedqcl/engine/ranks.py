@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard, FederatedData
 from fedqcl.data.stream import Sampler
-from fedqcl.engine.averaging import WeightedAverage, sum_stats
+from fedqcl.engine.averaging import WeightedAverage, sum_stats, take_from_first
 from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
@@ -105,6 +105,11 @@ class Engine:
             local.stream = stream.to(self.fabric.device)
             self.learner.arrange(local.net, stream.parts)
         self.executor.run(locals, self.server.state)
+
+    def agree(self) -> None:
+        """Take over the first rank's global model and server state: every rank has worked them out for itself."""
+        take_from_first(self.server.net)
+        take_from_first(self.server.state)
 
     def call(self, hook: ClientHook, local: Replica) -> Stats:
         """Run one of the method's client hooks on a seated client."""

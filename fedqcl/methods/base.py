@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor, nn
 
 from fedqcl.parts import Batch, Shard, Spec
@@ -45,6 +46,13 @@ class Method:
 
     replay_batch: int = 0
 
+    def check(self, spec: Spec) -> None:
+        """Refuse a problem in which the method has no meaning.
+
+        Raises:
+            InputError: the reason, naming the key to change.
+        """
+
     def client_state(self, spec: Spec) -> ClientState:
         """The state a client starts with."""
         return ClientState()
@@ -76,5 +84,13 @@ class Method:
         """At the end of a task, on the global model, for every client; its shard of the task may be empty."""
         return {}
 
-    def server_task(self, net: nn.Module, stats: Stats, server: nn.Module) -> None:
-        """At the end of a task, after every :meth:`client_task`; ``net`` is the global model."""
+    def server_task(self, net: nn.Module, stats: Stats, server: nn.Module, task: int, rng: np.random.Generator) -> None:
+        """At the end of a task, after every :meth:`client_task`.
+
+        Args:
+            net: the global model; may be changed.
+            stats: the sums of what :meth:`client_task` returned.
+            server: the server's state, to be changed in place: captured steps keep reading the same tensors.
+            task: the task that ended.
+            rng: for what the server draws.
+        """

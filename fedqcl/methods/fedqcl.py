@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from fedqcl.methods.base import ClientState, Method, Stats
-from fedqcl.methods.replay import ReplayState, sample_losses, task_losses
+from fedqcl.methods.replay import ReplayState, evaluating, task_losses
 from fedqcl.parts import Batch, Memory, Queue, Shard, Spec
-from fedqcl.types import Count, Positive, Real
+from fedqcl.parts.logits import LogitMemory, columns_at_storage
+from fedqcl.parts.losses import cross_entropy
+from fedqcl.types import Count, NonNegative, Positive, Real
 
 
 class QueueState(ReplayState):
@@ -44,6 +46,9 @@ class FedQCL(Method):
     every round ``Q_k`` grows by what the replay loss of task ``k`` rose over the model at the task's start, less
     ``delta`` (equation 4).
 
+    In the class-incremental scenario the replayed samples also keep the logits that the global model gave them at the
+    end of their task: a penalty beside the current loss, so ``V`` times as much.
+
     Args:
         V: weight of the current task: large favours plasticity. With plain SGD it also scales the learning rate.
         delta: rise of the replay loss that is tolerated in a round, in the units of ``queue_loss``; may be negative.
@@ -52,6 +57,11 @@ class FedQCL(Method):
         queue_loss: the replay loss as the queues measure it. ``batches``: the mean cross-entropy of a task's stored
             samples times the number of batches they fill (the scale of the authors' code, which sums over batches);
             ``mean``: the mean itself, as the paper writes it.
+        logit_matching: weight of the logits beside the current loss in the class-incremental scenario; the
+            task-incremental method has no such term.
+        quadratic_drift: whether to minimise Lemma 1's other term as well, ``1/2 sum_k (replay_k - reference_k -
+            delta)^2``, which the paper drops. It draws the replay loss to ``reference + delta`` from below as well; in
+            the class-incremental scenario it also counts what the current classes take from the past ones.
     """
 
     def __init__(
@@ -61,36 +71,66 @@ class FedQCL(Method):
         memory: Count = 500,
         replay_batch: Count = 13,
         queue_loss: Literal["batches", "mean"] = "batches",
+        logit_matching: NonNegative = 0.5,
+        quadratic_drift: bool = False,
     ) -> None:
         self.V = V
         self.delta = delta
         self.memory = memory
         self.replay_batch = replay_batch
         self.queue_loss = queue_loss
+        self.logit_matching = logit_matching
+        self.quadratic_drift = quadratic_drift
 
     def client_state(self, spec: Spec) -> QueueState:
         """An empty memory and empty queues."""
-        return QueueState(Memory(self.memory, spec.num_tasks), Queue(spec.num_tasks))
+        memory = Memory(self.memory, spec.num_tasks)
+        if spec.scenario == "class" and self.logit_matching > 0:
+            memory = LogitMemory(self.memory, spec.num_tasks, spec.num_classes)
+        return QueueState(memory, Queue(spec.num_tasks))
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Drift plus penalty, less its constant terms: ``V * current + sum_k Q_k * replay_k``, ``[]``."""
-        Q = cast(QueueState, client).queue.value[: batch.groups]
-        current, replayed = sample_losses(net, batch)
-        return self.V * current.mean() + (Q * batch.present * replayed.mean(1)).sum()
+        state = cast(QueueState, client)
+        logits = net(batch.x)
+        current, replayed = batch.split(cross_entropy(logits, batch.y, batch.columns))
+        penalty, replay = current.mean(), replayed.mean(1)
+        if isinstance(state.memory, LogitMemory) and batch.groups > 0:
+            distances = state.memory.distances(logits, batch, columns_at_storage(batch))
+            penalty = penalty + self.logit_matching * (batch.present * distances.mean(1)).mean()
+        drift = state.queue.value[: batch.groups] * replay
+        if self.quadratic_drift:
+            drift = drift + self._quadratic(state, replay)
+        return self.V * penalty + (batch.present * drift).sum()
+
+    def _quadratic(self, state: QueueState, replay: Tensor) -> Tensor:
+        """Lemma 1's quadratic term of each past task, ``[G]``, in the unit that the replay loss has beside it."""
+        count, reference = (values[: len(replay)] for values in (state.memory.count, state.queue.reference))
+        unit = self._as_queued(torch.ones_like(replay), count.clamp_min(1))
+        return 0.5 * (unit * replay - reference - self.delta).square() / unit
 
     def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
         """Update the queues by what the client's own model has forgotten (equation 4)."""
         state = cast(QueueState, client)
-        state.queue.update(self._replay_loss(net, state, shard), self.delta, past=state.memory.count > 0)
+        state.queue.update(
+            self._replay_loss(net, state, shard, shard.task - 1), self.delta, past=state.memory.count > 0
+        )
         return {}
 
     def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
         """Store a share of the finished task, and measure what the next one's forgetting is measured from."""
         state = cast(QueueState, client)
         state.memory.store(shard.task, shard.index, shard.memory_generator())
-        state.queue.reference.copy_(self._replay_loss(net, state, shard))
+        if isinstance(state.memory, LogitMemory):
+            with evaluating(net):
+                state.memory.remember(net, shard)
+        state.queue.reference.copy_(self._replay_loss(net, state, shard, shard.task))
         return {}
 
-    def _replay_loss(self, net: nn.Module, state: QueueState, shard: Shard) -> Tensor:
-        mean = task_losses(net, state.memory, shard)
-        return mean if self.queue_loss == "mean" else mean * state.memory.count / self.replay_batch
+    def _replay_loss(self, net: nn.Module, state: QueueState, shard: Shard, newest: int) -> Tensor:
+        """In the class-incremental scenario among the past tasks' classes, which the reference model knew as well."""
+        return self._as_queued(task_losses(net, state.memory, shard, newest), state.memory.count)
+
+    def _as_queued(self, mean: Tensor, count: Tensor) -> Tensor:
+        """The mean loss of so many stored samples of each task in the queues' unit."""
+        return mean if self.queue_loss == "mean" else mean * count / self.replay_batch

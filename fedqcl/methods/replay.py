@@ -30,10 +30,20 @@ def sample_losses(net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     return batch.split(cross_entropy(net(batch.x), batch.y, batch.columns))
 
 
-def task_losses(net: nn.Module, memory: Memory, shard: Shard) -> Tensor:
-    """Mean cross-entropy of each task's stored samples, in eval mode: ``[T]``, 0 where none is stored."""
+def task_losses(net: nn.Module, memory: Memory, shard: Shard, newest: int) -> Tensor:
+    """Mean cross-entropy of each task's stored samples, in eval mode.
+
+    Args:
+        net: the model to measure.
+        memory: where the samples are.
+        shard: gives access to them.
+        newest: the newest task whose classes compete in the class-incremental scenario.
+
+    Returns:
+        ``[T]``, 0 where none is stored.
+    """
     with torch.no_grad(), evaluating(net):
-        parts = (shard.samples(index) for index in memory.index.split(500))
+        parts = (shard.samples(index, newest) for index in memory.index.split(500))
         loss = torch.cat([cross_entropy(net(x), y, columns) for x, y, columns in parts])
     tasks = torch.arange(len(memory.count), device=loss.device)
     of_task = memory.task_of_place()[:, None] == tasks

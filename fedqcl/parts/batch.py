@@ -16,7 +16,10 @@ class Batch:
     Attributes:
         x: normalised images, ``[n, C, H, W]`` float32.
         y: class columns, ``[n]`` int64.
-        columns: the output columns that compete for each sample, ``[n, K]`` bool.
+        columns: the output columns that compete for each sample in the scenario, ``[n, K]`` bool.
+        own: the columns of each sample's own task, ``[n, K]`` bool; in the task-incremental scenario the same.
+        index: where each sample lies in the client's data, ``[n]`` int64, as :class:`Memory` stores it.
+        task: the current task.
         size: ``B``, how many of the samples are the current task's.
         present: ``[G]`` float32, 1 where the client has samples of the group. A group of which it has none is filled
             with stand-ins of the current task, so that shapes stay fixed, and must get no weight.
@@ -25,6 +28,9 @@ class Batch:
     x: Tensor
     y: Tensor
     columns: Tensor
+    own: Tensor
+    index: Tensor
+    task: int
     size: int
     present: Tensor
 

@@ -32,11 +32,13 @@ class Shard(Protocol):
         """The generator that decides what this client stores of this task."""
         ...
 
-    def samples(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def samples(self, index: Tensor, newest: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Samples as they are, without augmentation.
 
         Args:
             index: ``[n]`` int64; a negative one stands for any image.
+            newest: the newest task whose classes compete in the class-incremental scenario; the current one by
+                default.
 
         Returns:
             Images ``[n, C, H, W]`` float32, class columns ``[n]`` int64, competing columns ``[n, K]`` bool.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,11 +17,14 @@ class Spec:
         channels: image channels.
         size: image height and width in pixels.
         classes: ``K_t``, the number of classes of each task.
+        scenario: ``task`` (incremental): an image's task is known, and its classes alone compete; ``class``
+            (incremental): all classes seen so far compete.
     """
 
     channels: int
     size: tuple[int, int]
     classes: tuple[int, ...]
+    scenario: Literal["task", "class"] = "task"
 
     @property
     def num_tasks(self) -> int:
@@ -37,6 +41,10 @@ class Spec:
         return torch.repeat_interleave(torch.arange(self.num_tasks), torch.tensor(self.classes))
 
     def head(self) -> Tensor:
-        """Row ``c``: the columns that compete for a sample of class ``c`` when its task is known. ``[K, K]`` bool."""
+        """Row ``c``: the columns of class ``c``'s own task. ``[K, K]`` bool."""
         task = self.task_of_column()
         return task[:, None] == task[None, :]
+
+    def seen(self) -> Tensor:
+        """Row ``t``: the columns of task ``t`` and those before. ``[T, K]`` bool."""
+        return self.task_of_column()[None, :] <= torch.arange(self.num_tasks)[:, None]

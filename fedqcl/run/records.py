@@ -98,7 +98,8 @@ class RunInfo:
         config: the whole configuration, nested as in its file.
         split: one line on how heterogeneous the clients' shards are.
         versions: of Python and the libraries, by name.
-        scenario: ``task`` (incremental): the task of an image is known when it is classified.
+        scenario: ``task`` (incremental): the task of an image is known when it is classified; ``class``
+            (incremental): it is not.
     """
 
     name: str

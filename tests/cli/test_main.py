@@ -12,7 +12,10 @@ from fedqcl.cli.main import COMMANDS, main
 from fedqcl.errors import InputError
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.version import __version__
+from tests.helpers.methods import method_classes
 from tests.helpers.process import run_python
+
+METHODS = ", ".join(cls.__name__ for cls in method_classes())
 
 
 class Outcome(NamedTuple):
@@ -97,10 +100,10 @@ WORDS = {
     "--model.optimizer.lr -1": "model.optimizer: Invalid learning rate: -1.0",
     "--seed_everything -1": "seed_everything: -1 is not accepted; give a whole number from 0 to 4294967295",
     "--data.seed 1": "data.seed: is set by seed_everything; give that instead",
-    "--model.method FedQCLL": "model.method: FedQCLL is no Method; did you mean FedQCL? known: ER, FedAvg, FedQCL",
-    "--model.method SmallResNet": "model.method: SmallResNet is no Method; known: ER, FedAvg, FedQCL",
+    "--model.method FedQCLL": f"model.method: FedQCLL is no Method; did you mean FedQCL? known: {METHODS}",
+    "--model.method SmallResNet": f"model.method: SmallResNet is no Method; known: {METHODS}",
     "--model.method no.such.Thing": "model.method: no.such.Thing cannot be imported (ModuleNotFoundError: "
-    "No module named 'no'); known: ER, FedAvg, FedQCL",
+    f"No module named 'no'); known: {METHODS}",
     "--model.net Resnet18": "model.net: Resnet18 is no Net; did you mean ResNet18? known: ResNet18, SmallResNet",
     "--trainer.logger Wandb": "trainer.logger: Wandb is no WandbLogger; did you mean WandbLogger? known: WandbLogger",
     "--data.source Npz": "data.source.path: is needed by Npz and was not given; give text",
@@ -126,7 +129,7 @@ FILES = {
     "model: 3": "model: 3 is not accepted in a.yaml; give options under it: method, net, optimizer, replay_statistics",
     "model: {V: 3}": "model.V: there is no such option in a.yaml; did you mean model.method.V?",
     "model: {method: FedQCLL}": "model.method: FedQCLL is no Method in a.yaml; did you mean FedQCL? "
-    "known: ER, FedAvg, FedQCL",
+    f"known: {METHODS}",
     "model: {method: {class_path: FedQCL, V: 3}}": "model.method.V: is beside class_path in a.yaml; "
     "move it under model.method.init_args",
     "model: {method: {class_path: FedQCL, init_args: {detla: 1}}}": "model.method.detla: there is no such option of "
@@ -134,7 +137,9 @@ FILES = {
     "model: {method: {class_path: FedQCL, init_args: {V: -1}}}": "model.method.V: -1 is not accepted in a.yaml; "
     "give a number above 0",
     "model: {method: {class_path: FedAvg, init_args: {V: 1}}}": "model.method.V: there is no such option of FedAvg "
-    "in a.yaml; known: none",
+    "in a.yaml; known: ce_scope",
+    "model: {method: {class_path: fedqcl.methods.Method, init_args: {V: 1}}}": "model.method.V: there is no such "
+    "option of Method in a.yaml; known: none",
     "config: b.yaml": "config: is set by --config on the command line in a.yaml; give that instead",
     "a:\n\tb: 3": "config: a.yaml, line 2: found character '\\t' that cannot start any token",
     "seed_everything: 1\nseed_everything: 2": "config: a.yaml, line 2: seed_everything is given twice",
@@ -173,7 +178,7 @@ def test_a_mistake_in_a_file(cli: Cli, content: str, line: str) -> None:
             "fit --config cifar100.yml",
             "fedqcl fit: error: config: there is no file cifar100.yml; did you mean cifar100.yaml? shipped configs: ",
         ),
-        ("fit -q", "fedqcl fit: error: model.method: is needed and was not given; give ER, FedAvg, FedQCL"),
+        ("fit -q", f"fedqcl fit: error: model.method: is needed and was not given; give {METHODS}"),
         ("test", "fedqcl test: error: ckpt_path: is needed and was not given; give a run's folder, such as runs/NAME"),
         ("test --ckpt_path", "fedqcl test: error: ckpt_path: has no value; give a run's folder, such as runs/NAME"),
         (

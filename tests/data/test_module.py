@@ -143,6 +143,25 @@ def test_client_shard() -> None:
     assert columns[0].tolist() == [False] * 4 + [True] * 2
 
 
+def test_in_the_class_incremental_scenario_a_shard_shows_the_classes_so_far() -> None:
+    data = toy_data(scenario="class")
+    assert data.spec is not None
+    assert data.spec.scenario == "class"
+    mine, first = shard(data, 1, 1), torch.tensor([0, -1])
+    assert mine.samples(first)[2].tolist() == [[True] * 4 + [False] * 2] * 2
+    assert mine.samples(first, newest=0)[2].tolist() == [[True] * 2 + [False] * 4] * 2
+    assert mine.samples(first, newest=2)[2].tolist() == [[True] * 6] * 2
+
+
+def test_the_scenario_changes_nothing_else() -> None:
+    task, both = toy_data(validation=0.25), toy_data(validation=0.25, scenario="class")
+    assert task.spec is not None
+    assert task.spec.scenario == "task"
+    assert (task.held_out == both.held_out).all()
+    for a, b in zip(task.shards, both.shards, strict=True):
+        assert [s.tolist() for s in a] == [s.tolist() for s in b]
+
+
 def test_memory_choice_is_keyed_by_seed_client_and_task() -> None:
     data = toy_data()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -113,18 +114,22 @@ def test_every_image_of_a_stream_has_a_view_of_its_own() -> None:
     assert stream.views.jitter.shape == (4, 6, 3)
 
 
-def test_batch() -> None:
-    data = toy_data(augment=Augment(crop=1))
+@pytest.mark.parametrize("scenario", ["task", "class"])
+def test_batch(scenario: Literal["task", "class"]) -> None:
+    data = toy_data(augment=Augment(crop=1), scenario=scenario)
     pool = data.train_pool(torch.device("cpu"))
     shard = data.shards[1][0]
     stream = draw(shard, groups=(torch.from_numpy(data.shards[0][0]),), augment=data.augment, key=(0, 1, 0))
     batch = stream.to(torch.device("cpu")).batch(pool, 1)
     assert stream.views is not None
-    x, y, columns = pool.gather(stream.index[1], stream.views[1])
-    assert torch.equal(batch.x, x)
-    assert torch.equal(batch.y, y)
-    assert torch.equal(batch.columns, columns)
-    assert batch.size == 4
+    assert torch.equal(batch.x, pool.normalise(pool.look(stream.index[1], stream.views[1])))
+    assert torch.equal(batch.index, stream.index[1])
+    assert torch.equal(batch.y, pool.y[stream.index[1]])
+    own = [[c // 2 == int(y) // 2 for c in range(6)] for y in batch.y]
+    assert batch.own.tolist() == own
+    # In the second of three tasks the classes of the third are not known yet.
+    assert batch.columns.tolist() == (own if scenario == "task" else [[True] * 4 + [False] * 2] * 6)
+    assert (batch.task, batch.size) == (1, 4)
     assert batch.present.tolist() == [1]
     assert {int(c) // 2 for c in batch.y[:4]} == {1}
     assert {int(c) // 2 for c in batch.y[4:]} == {0}

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,11 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedqcl.engine import averaging
-from fedqcl.engine.averaging import WeightedAverage, gather, sum_stats
+from fedqcl.engine.averaging import WeightedAverage, gather, sum_stats, take_from_first
 from fedqcl.engine.server import Server, federated_entries
 from fedqcl.errors import InputError
+from fedqcl.methods import Stats
 from fedqcl.models import SmallResNet
-from tests.helpers.toy import copied
+from tests.helpers.toy import copied, same
 
 CPU = torch.device("cpu")
 
@@ -131,20 +137,139 @@ def test_sum_of_stats() -> None:
     total = sum_stats(stats, CPU)
     assert total["a"].tolist() == [11, 22]
     assert total["n"].item() == 7
-    assert total["n"].dtype == torch.int64
+    assert all(value.dtype == torch.float64 for value in total.values())
     assert sum_stats([], CPU) == {}
     assert sum_stats([{}, {}], CPU) == {}
 
 
 def test_a_rank_without_clients_takes_part_in_the_sums_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rank must join every all-reduce, or the others would wait for it forever."""
-    reduced: list[tuple[list[int], torch.dtype]] = []
-    layout = {"a": (torch.Size([2]), torch.float32), "n": (torch.Size([]), torch.int64)}
+    reduced: list[tuple[list[int], torch.dtype, str]] = []
+
+    def all_reduce(value: Tensor, operation: str = "sum") -> None:
+        reduced.append((list(value.shape), value.dtype, operation))
+        if operation == "max":
+            value.fill_(4.0)  # another rank's
+
+    layout = {"a": torch.Size([2]), "n": torch.Size([])}
     monkeypatch.setattr(averaging, "gather", lambda items: [*items, layout])
-    monkeypatch.setattr(averaging, "all_reduce", lambda value: reduced.append((list(value.shape), value.dtype)))
+    monkeypatch.setattr(averaging, "all_reduce", all_reduce)
     total = sum_stats([], CPU)
     assert {name: value.tolist() for name, value in total.items()} == {"a": [0, 0], "n": 0}
-    assert reduced == [([2], torch.float32), ([], torch.int64)]
+    once = [
+        ([], torch.float64, "max"),
+        ([2], torch.float64, "sum"),
+        ([], torch.float64, "max"),
+        ([], torch.float64, "sum"),
+    ]
+    assert reduced == once
+
+
+class Ranks:
+    """Plays ranks by threads that meet in the collectives."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.slots: list[Any] = [None] * count
+        self.barrier = threading.Barrier(count, timeout=10)
+        self.local = threading.local()
+
+    def exchange(self, item: Any) -> list[Any]:
+        self.slots[self.local.rank] = item
+        self.barrier.wait()
+        items = list(self.slots)
+        self.barrier.wait()
+        return items
+
+    def gather(self, items: list[Any]) -> list[Any]:
+        return [item for part in self.exchange(items) for item in part]
+
+    def all_reduce(self, value: Tensor, operation: str = "sum") -> None:
+        values = torch.stack(self.exchange(value.clone()))
+        value.copy_(values.amax(0) if operation == "max" else values.sum(0))
+
+    def sum_stats(self, ranks: Sequence[Sequence[Stats]]) -> list[dict[str, Tensor]]:
+        """What each rank gets."""
+
+        def on_rank(rank: int) -> dict[str, Tensor]:
+            self.local.rank = rank
+            return sum_stats(ranks[rank], CPU)
+
+        with (
+            patch.object(averaging, "gather", self.gather),
+            patch.object(averaging, "all_reduce", self.all_reduce),
+            ThreadPoolExecutor(self.count) as threads,
+        ):
+            return list(threads.map(on_rank, range(self.count)))
+
+
+@st.composite
+def reported(draw: st.DrawFn) -> tuple[list[dict[str, Tensor]], list[list[int]]]:
+    """What some clients report, of any sizes beside each other, and a grouping of them in any order on some ranks."""
+    size = st.builds(lambda m, e: m * 10.0**e, st.floats(1, 10), st.integers(-20, 20))
+    number = st.builds(lambda x, sign: x * sign, size, st.sampled_from([1, -1]))
+    count = draw(st.integers(1, 8))
+    stats = [
+        {
+            "loss": torch.tensor(draw(number), dtype=torch.float64),
+            "sums": torch.tensor([draw(number), draw(number)]),
+            "samples": torch.tensor(draw(st.integers(1, 3000))),
+        }
+        for _ in range(count)
+    ]
+    ranks: list[list[int]] = [[] for _ in range(draw(st.integers(1, 4)))]
+    for client in draw(st.permutations(range(count))):
+        ranks[draw(st.integers(0, len(ranks) - 1))].append(client)
+    return stats, ranks
+
+
+@given(reported())
+def test_order_and_grouping_do_not_matter_to_sums(case: tuple[list[dict[str, Tensor]], list[list[int]]]) -> None:
+    stats, ranks = case
+    expected = sum_stats(stats, CPU)
+    for total in Ranks(len(ranks)).sum_stats([[stats[i] for i in rank] for rank in ranks]):
+        assert same(total, expected)
+    for name, value in expected.items():
+        terms = torch.stack([s[name] for s in stats]).double()
+        exact = torch.tensor([math.fsum(column) for column in terms.reshape(len(stats), -1).T.tolist()])
+        torch.testing.assert_close(
+            value.reshape(-1), exact.double(), rtol=1e-7, atol=len(stats) * float(terms.abs().max()) * 2**-40
+        )
+    assert int(expected["samples"]) == sum(int(s["samples"]) for s in stats)
+
+
+def test_sums_of_nothing_but_zeros() -> None:
+    total = sum_stats([{"a": torch.zeros(2), "n": torch.tensor(0)}] * 2, CPU)
+    assert {name: value.tolist() for name, value in total.items()} == {"a": [0, 0], "n": 0}
+
+
+def test_every_rank_takes_over_what_the_first_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = nets(2)
+    for name, value in first.named_buffers():
+        if name.endswith("num_batches_tracked"):
+            value += 7
+    sent: list[Tensor] = []
+
+    def broadcast(flat: Tensor, source: int) -> None:
+        assert source == 0
+        flat.copy_(sent[0]) if sent else sent.append(flat.clone())
+
+    monkeypatch.setattr(averaging.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(averaging.dist, "broadcast", broadcast)
+    before = copied(first)
+    assert not same(before, copied(second))
+    take_from_first(first)
+    take_from_first(second)
+    assert same(copied(first), before)
+    assert same(copied(second), before)
+
+
+def test_a_lone_rank_keeps_what_it_has() -> None:
+    (net,) = nets(1)
+    before = copied(net)
+    take_from_first(net)
+    take_from_first(nn.Module())
+    assert same(copied(net), before)
 
 
 def test_a_lone_rank_gathers_its_own() -> None:

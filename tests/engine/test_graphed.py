@@ -15,7 +15,7 @@ from fedqcl.engine import graphed
 from fedqcl.learner import Learner
 from fedqcl.methods import FedAvg, Method
 from fedqcl.models import SmallResNet
-from tests.helpers.methods import method_classes, small_method
+from tests.helpers.methods import method_classes, skip_if_refused, small_method
 from tests.helpers.toy import Moment, Toy, toy_data, toy_fit
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
@@ -38,9 +38,11 @@ def _repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "AHEAD", 2)
 
 
-def rounds(learner: Learner, executor: str) -> list[Moment]:
+def rounds(learner: Learner, executor: str, scenario: Literal["task", "class"] = "task") -> list[Moment]:
     """Two rounds of each of three tasks: three of five clients at a time, on two seats."""
-    data = toy_data(Toy(per_class=45, noise=150), num_clients=5, alpha=1.0, batch_size=4, seed=1)
+    source = Toy(per_class=45, noise=150)
+    data = toy_data(source, num_clients=5, alpha=1.0, batch_size=4, scenario=scenario, seed=1)
+    skip_if_refused(learner.method, data.spec)
     data.shards[1][2] = np.array([], np.int64)
     moments, _ = toy_fit(
         learner, data, rounds=2, epochs=2, participation=0.6, accelerator="cuda", executor=executor, concurrency=2
@@ -57,13 +59,18 @@ def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
 @gpu
 @pytest.mark.usefixtures("_repeatable")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("replay_statistics", ["joint", "per_task"])
+@pytest.mark.parametrize(
+    ("scenario", "replay_statistics"), [("task", "joint"), ("task", "per_task"), ("class", "joint")]
+)
 @pytest.mark.parametrize("method", method_classes())
 def test_captured_steps_agree_with_plain_ones(
-    method: type[Method], replay_statistics: Literal["joint", "per_task"], optimizer: str
+    method: type[Method],
+    replay_statistics: Literal["joint", "per_task"],
+    scenario: Literal["task", "class"],
+    optimizer: str,
 ) -> None:
     learner = Learner(small_method(method), SmallResNet, OPTIMIZERS[optimizer], replay_statistics)
-    for plain, captured in zip(rounds(learner, "eager"), rounds(learner, "graphed"), strict=True):
+    for plain, captured in zip(rounds(learner, "eager", scenario), rounds(learner, "graphed", scenario), strict=True):
         assert {r.client: r.steps for r in captured.reports} == {r.client: r.steps for r in plain.reports}
         losses = ({r.client: r.loss.item() for r in moment.reports} for moment in (captured, plain))
         assert next(losses) == pytest.approx(next(losses), rel=1e-3)

@@ -131,7 +131,7 @@ class Recorder:
         clients = {i: copied(state) for i, state in engine.clients.items()}
         self.moments.append(Moment(task, round, copied(engine.server.net), clients, list(reports)))
 
-    def end_task(self, task: int) -> None:
+    def end_task(self, task: int, engine: Engine) -> None:
         """The rounds say it all."""
 
 
@@ -176,4 +176,13 @@ def pixel_batch(
 ) -> Batch:
     """A batch of one-pixel images, all of value 1, with the given classes."""
     y = torch.tensor([*current, *(c for group in replayed for c in group)])
-    return Batch(torch.ones(len(y), 1, 1, 1), y, spec.head()[y], len(current), torch.tensor([*present]))
+    return Batch(
+        x=torch.ones(len(y), 1, 1, 1),
+        y=y,
+        columns=spec.head()[y],
+        own=spec.head()[y],
+        index=torch.arange(len(y)),
+        task=len(replayed),
+        size=len(current),
+        present=torch.tensor([*present]),
+    )

@@ -4,41 +4,76 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard
 from fedqcl.data.stream import Sampler
-from fedqcl.methods import ClientState, Method
+from fedqcl.engine.averaging import sum_stats
+from fedqcl.engine.server import Server
+from fedqcl.methods import ER, ClientState, FedAvg, FedQCL, Method
 from fedqcl.models import SmallResNet
-from fedqcl.parts import Batch
-from tests.helpers.methods import method_classes
+from fedqcl.parts import Batch, Spec
+from fedqcl.schedule import Schedule
+from tests.helpers.methods import method_classes, skip_if_refused
 from tests.helpers.toy import copied, same, toy_data
 
-every_method = pytest.mark.parametrize("method", [cls() for cls in method_classes()], ids=lambda m: type(m).__name__)
+Scenario = Literal["task", "class"]
+CPU = torch.device("cpu")
 
 
-def third_task(method: Method) -> tuple[nn.Module, Batch, ClientState, nn.Module]:
-    """A client in the middle of the third task, after one round of it."""
-    data = toy_data(num_clients=1, seed=1)
-    pool = data.train_pool(torch.device("cpu"))
+class Scene(NamedTuple):
+    """A client about to take a step, and the server."""
+
+    net: nn.Module
+    batch: Batch
+    client: ClientState
+    server: nn.Module
+
+
+def third_task(method: Method, scenario: Scenario) -> Scene:
+    """A lone client in the middle of the third task, after one round of each task, as the loop calls the hooks."""
+    data = toy_data(num_clients=1, seed=1, scenario=scenario)
+    skip_if_refused(method, data.spec)
+    pool, schedule = data.train_pool(CPU), Schedule(3, rounds=2, num_clients=1, participation=1.0, seed=1)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = SmallResNet(1, 6, width=4).train()
-    state, server = method.client_state(data.spec), method.server_state(data.spec, net)
-    shards = [ClientShard(0, task, data.shards[task][0], pool, seed=1) for task in range(3)]
-    for shard in shards[:2]:
-        method.client_task(net, shard, state, server)
-    with torch.no_grad():
-        for p in net.parameters():
-            p.mul_(1.5)
-    method.client_round(net, shards[2], state, server)
-    sampler = Sampler(1, 5, method.replay_batch, 1, None)
-    stream = sampler.draw(0, 2, 1, shards[2].index, state.replay(2))
-    return net, stream.batch(pool, 0), state, server
+    client, state = method.client_state(data.spec), method.server_state(data.spec, net)
+    server = Server(copy.deepcopy(net).eval(), state)
+    for task in range(3):
+        shard = ClientShard(0, task, data.shards[task][0], pool, seed=1)
+        with torch.no_grad():
+            for p in net.parameters():
+                p.mul_(1.25)
+            stats = sum_stats([method.client_round(net, shard, client, state)], CPU)
+            average = {name: value.double() for name, value in Server(net, state).weights().items()}
+            server.load(method.server_round(server.weights(), average, stats, state))
+            net.load_state_dict(server.net.state_dict())
+            if task < 2:
+                stats = sum_stats([method.client_task(net, shard, client, state)], CPU)
+                method.server_task(server.net, stats, state, task, schedule.server_generator(task))
+                net.load_state_dict(server.net.state_dict())
+    stream = Sampler(1, 5, method.replay_batch, 1, None).draw(0, 2, 1, shard.index, client.replay(2))
+    return Scene(net, stream.batch(pool, 0), client, state)
+
+
+def tensors(batch: Batch) -> dict[str, Tensor]:
+    """A batch's tensors by name."""
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+def every_method(test: Callable[..., None]) -> Callable[..., None]:
+    """In both scenarios, where the method takes both."""
+    methods = pytest.mark.parametrize("method", [cls() for cls in method_classes()], ids=lambda m: type(m).__name__)
+    return pytest.mark.parametrize("scenario", ["task", "class"])(methods(test))
 
 
 def test_the_package_has_the_methods_it_names() -> None:
@@ -46,11 +81,11 @@ def test_the_package_has_the_methods_it_names() -> None:
 
 
 @every_method
-def test_loss_is_pure(method: Method) -> None:
-    net, batch, state, server = third_task(method)
+def test_loss_is_pure(method: Method, scenario: Scenario) -> None:
+    net, batch, state, server = third_task(method, scenario)
     twin = copy.deepcopy(net)
     told = {name: copied(module) for name, module in (("net", net), ("state", state), ("server", server))}
-    inputs = [value.clone() for value in (batch.x, batch.y, batch.columns, batch.present)]
+    inputs = {name: value.clone() for name, value in tensors(batch).items()}
     randomness = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
 
     first = method.loss(net, batch, state, server)
@@ -58,33 +93,32 @@ def test_loss_is_pure(method: Method) -> None:
 
     assert first.shape == ()
     assert first.requires_grad
+    assert first.isfinite()
     assert torch.equal(first, second)
     assert torch.equal(torch.get_rng_state(), randomness[0])
     assert random.getstate() == randomness[1]
     assert (np.random.get_state()[1] == randomness[2]).all()  # noqa: NPY002
     assert same(told["state"], copied(state))
     assert same(told["server"], copied(server))
-    now = (batch.x, batch.y, batch.columns, batch.present)
-    assert all(torch.equal(a, b) for a, b in zip(inputs, now, strict=True))
+    assert same(inputs, tensors(batch))
     changed = {name for name, value in copied(net).items() if not torch.equal(value, told["net"][name])}
-    assert changed
+    assert changed or not isinstance(method, FedAvg)  # one that does not freeze them
     assert all(name.rpartition(".")[2] in {"running_mean", "running_var", "num_batches_tracked"} for name in changed)
 
 
 @every_method
-def test_loss_looks_at_no_value(method: Method) -> None:
+def test_loss_looks_at_no_value(method: Method, scenario: Scenario) -> None:
     """On the meta device tensors have shapes and no values, so ``.item()`` and the like fail."""
-    net, batch, state, server = third_task(method)
-    values = (v.to("meta") for v in (batch.x, batch.y, batch.columns))
-    bare = Batch(*values, batch.size, batch.present.to("meta"))
+    net, batch, state, server = third_task(method, scenario)
+    bare = replace(batch, **{name: value.to("meta") for name, value in tensors(batch).items()})
     loss = method.loss(net.to("meta"), bare, state.to("meta"), server.to("meta"))
     assert loss.shape == ()
 
 
 @every_method
-def test_state_is_buffers_of_fixed_shape(method: Method) -> None:
-    fresh = method.client_state(toy_data(num_clients=1).spec)
-    _, _, used, _ = third_task(method)
+def test_state_is_buffers_of_fixed_shape(method: Method, scenario: Scenario) -> None:
+    fresh = method.client_state(toy_data(num_clients=1, scenario=scenario).spec)
+    used = third_task(method, scenario).client
     shapes = {name: (value.shape, value.dtype) for name, value in fresh.named_buffers()}
     assert shapes == {name: (value.shape, value.dtype) for name, value in used.named_buffers()}
     assert fresh.state_dict().keys() == shapes.keys()
@@ -92,11 +126,36 @@ def test_state_is_buffers_of_fixed_shape(method: Method) -> None:
 
 
 @every_method
-def test_number_of_replay_groups_depends_on_the_task_alone(method: Method) -> None:
-    fresh = method.client_state(toy_data(num_clients=1).spec)
-    _, _, used, _ = third_task(method)
+def test_server_state_is_changed_in_place(method: Method, scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured steps keep reading the same tensors."""
+    made: list[dict[str, tuple[int, torch.Size, torch.dtype]]] = []
+    server_state = type(method).server_state
+
+    def places(server: nn.Module) -> dict[str, tuple[int, torch.Size, torch.dtype]]:
+        named = [*server.named_parameters(), *server.named_buffers()]
+        return {name: (value.data_ptr(), value.shape, value.dtype) for name, value in named}
+
+    def noted(self: Method, spec: Spec, net: nn.Module) -> nn.Module:
+        server = server_state(self, spec, net)
+        made.append(places(server))
+        return server
+
+    monkeypatch.setattr(type(method), "server_state", noted)
+    assert [places(third_task(method, scenario).server)] == made
+
+
+@every_method
+def test_number_of_replay_groups_depends_on_the_task_alone(method: Method, scenario: Scenario) -> None:
+    fresh = method.client_state(toy_data(num_clients=1, scenario=scenario).spec)
+    used = third_task(method, scenario).client
     for task in range(3):
         assert len(fresh.replay(task)) == len(used.replay(task))
+
+
+@pytest.mark.parametrize("scenario", ["task", "class"])
+@pytest.mark.parametrize("method", [FedQCL(), ER(), FedAvg(), Method()])
+def test_these_take_both_scenarios(method: Method, scenario: Scenario) -> None:
+    method.check(Spec(channels=1, size=(4, 4), classes=(2, 2), scenario=scenario))
 
 
 def test_a_method_without_a_loss_says_so() -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from math import log
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from fedqcl.methods import FedAvg
@@ -20,6 +22,21 @@ def test_loss_by_hand() -> None:
     loss = method.loss(odds_net(3, 1, 4, 1), batch, method.client_state(SPEC), nn.Module())
     # 4 of 5, 1 of 5, 1 of 5: the mean of ln 5/4, ln 5, ln 5.
     assert loss.item() == pytest.approx(log(5**3 / 4) / 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (FedAvg(), log(5**3 / 4) / 3),
+        # All four classes compete: 4 of 9, 1 of 9, 1 of 9.
+        (FedAvg(ce_scope="seen"), log(9**3 / 4) / 3),
+    ],
+)
+def test_which_classes_compete_in_the_class_incremental_scenario(method: FedAvg, expected: float) -> None:
+    batch = pixel_batch(SPEC, current=[2, 3, 3])
+    batch = replace(batch, columns=torch.ones(3, 4).bool())
+    loss = method.loss(odds_net(3, 1, 4, 1), batch, method.client_state(SPEC), nn.Module())
+    assert loss.item() == pytest.approx(expected)
 
 
 def test_it_remembers_nothing() -> None:

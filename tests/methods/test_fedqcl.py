@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from math import log
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 from fedqcl.data.module import ClientShard
 from fedqcl.methods import FedAvg, FedQCL
 from fedqcl.models import Net, SmallResNet
-from fedqcl.parts import Spec
+from fedqcl.parts import Memory, Spec
 from tests.helpers.toy import Linear, Normed, Toy, odds_net, pixel_batch, toy_data, toy_fit, toy_learner
 
 SPEC = Spec(channels=1, size=(1, 1), classes=(2, 2, 2))
@@ -56,6 +57,62 @@ def test_gradients_are_weighted_as_the_losses() -> None:
     torch.testing.assert_close(gradient[:, 0], expected)
 
 
+@pytest.mark.parametrize(("present", "matched"), [([1, 1], (5 / 2 + 9) / 2), ([1, 0], 5 / 4), ([0, 0], 0)])
+def test_class_incremental_loss_by_hand(present: list[float], matched: float) -> None:
+    """The logits lie beside the current loss, so V counts for both; of each task the mean, and of these the mean."""
+    spec = replace(SPEC, scenario="class")
+    method = FedQCL(V=10, memory=9, replay_batch=2, logit_matching=0.25)
+    state = method.client_state(spec)
+    state.queue.value.copy_(torch.tensor([2.0, 3.0, 0.0]))
+    # The replayed samples of the batch are those at 2, 3 and at 4, 5.
+    state.memory.index[:4] = torch.arange(2, 6)
+    own = torch.tensor([3.0, 1, 4, 1, 5, 1]).log()
+    # Off by 1 and 2 in both columns that there were, then by 3 in all four; later columns are not compared.
+    state.memory.logits[:4] = own + torch.tensor(
+        [[1.0, 1, 70, 70, 70, 70], [2, 2, 70, 70, 70, 70]] + 2 * [4 * [3.0] + [70] * 2]
+    )
+    batch = pixel_batch(spec, [4, 5], [[0, 1], [2, 3]], present)
+    batch = replace(batch, columns=spec.seen()[2].expand(6, -1))
+    # Odds among all, which sum to 15.
+    current, first, second = log(15 / 5 * 15) / 2, log(15 / 3 * 15) / 2, log(15 / 4 * 15) / 2
+    expected = 10 * (current + 0.25 * matched) + 2 * present[0] * first + 3 * present[1] * second
+    assert method.loss(NET, batch, state, nn.Module()).item() == pytest.approx(expected)
+
+
+def test_logits_are_for_the_class_incremental_scenario() -> None:
+    spec = replace(SPEC, scenario="class")
+    assert FedQCL().client_state(spec).memory.logits.shape == (500, 6)
+    assert type(FedQCL(logit_matching=0).client_state(spec).memory) is Memory
+    assert type(FedQCL(logit_matching=3).client_state(SPEC).memory) is Memory
+    method = FedQCL(V=3, memory=9, replay_batch=2)
+    first = replace(pixel_batch(spec, [0, 1]), columns=spec.seen()[0].expand(2, -1))
+    assert method.loss(NET, first, method.client_state(spec), nn.Module()).item() == pytest.approx(3 * FIRST)
+
+
+@pytest.mark.parametrize(("queue_loss", "unit"), [("mean", [1.0, 1.0]), ("batches", [2.0, 1.5])])
+def test_quadratic_drift_by_hand(queue_loss: Literal["batches", "mean"], unit: list[float]) -> None:
+    method = FedQCL(V=10, delta=0.25, memory=9, replay_batch=2, queue_loss=queue_loss, quadratic_drift=True)
+    state = method.client_state(SPEC)
+    state.queue.value.copy_(torch.tensor([2.0, 3.0, 0.0]))
+    state.queue.reference.copy_(torch.tensor([0.5, 1.5, 0.0]))
+    state.memory.count.copy_(torch.tensor([4, 3, 0]))
+    loss = method.loss(NET, pixel_batch(SPEC, [4, 5], [[0, 1], [2, 3]], [1, 1]), state, nn.Module())
+    rises = [unit[0] * FIRST - 0.5 - 0.25, unit[1] * SECOND - 1.5 - 0.25]
+    quadratic = [0.5 * rise**2 / u for rise, u in zip(rises, unit, strict=True)]
+    assert loss.item() == pytest.approx(10 * THIRD + 2 * FIRST + 3 * SECOND + sum(quadratic))
+    (gradient,) = torch.autograd.grad(loss, NET.parameters())
+    # In effect it adds to each queue what the queue would grow by.
+    slopes = torch.tensor([1 / 4, -1 / 4, 3 / 10, -3 / 10])
+    weights = torch.tensor([2 + rises[0]] * 2 + [3 + rises[1]] * 2)
+    torch.testing.assert_close(gradient[:4, 0], weights * slopes)
+
+
+def test_a_client_without_a_past_task_has_no_quadratic_drift() -> None:
+    method = FedQCL(V=10, delta=0.25, memory=9, replay_batch=2, quadratic_drift=True)
+    batch = pixel_batch(SPEC, [4, 5], [[4, 5], [5, 4]], [0, 0])
+    assert method.loss(NET, batch, method.client_state(SPEC), nn.Module()).item() == pytest.approx(10 * THIRD)
+
+
 @pytest.mark.parametrize(("queue_loss", "scale"), [("mean", 1.0), ("batches", 3 / 2)])
 def test_queues_measure_the_rise_of_the_stored_samples_loss(
     queue_loss: Literal["batches", "mean"], scale: float
@@ -77,6 +134,38 @@ def test_queues_measure_the_rise_of_the_stored_samples_loss(
     lost = np.log([6, 3, 2])[data.train.y[state.memory.of_task(0).numpy()]].mean()
     method.client_round(flat, ClientShard(0, 1, data.shards[1][0], pool, seed=0), state, server)
     assert state.queue.value.tolist() == pytest.approx([scale * (lost - log(3)) + 1, 0], abs=1e-5)
+
+
+def test_in_the_class_incremental_scenario_queues_are_measured_among_the_past_tasks_classes() -> None:
+    data = toy_data(Toy(per_class=6), num_clients=1, tasks=3, scenario="class")
+    method = FedQCL(delta=-1.0, memory=4, replay_batch=2, queue_loss="mean")
+    state, server = method.client_state(data.spec), nn.Module()
+    pool = data.train_pool(torch.device("cpu"))
+    shards = [ClientShard(0, t, data.shards[t][0], pool, seed=0) for t in range(3)]
+    flat = Linear(1, 6)
+    for p in flat.parameters():
+        nn.init.zeros_(p)
+
+    method.client_task(flat, shards[0], state, server)
+    assert state.queue.reference.tolist() == pytest.approx([log(2), 0, 0])
+    # The new classes push themselves to the front; among those that the reference model knew nothing has changed.
+    with torch.no_grad():
+        flat.head.bias[2:] = torch.tensor([5.0, 6.0, 7.0, 8.0])
+    method.client_round(flat, shards[1], state, server)
+    assert state.queue.value.tolist() == pytest.approx([1, 0, 0])
+
+    # The second task's end: odds of 1 : 1 : 2 : 4, an eighth for each class of the first.
+    with torch.no_grad():
+        flat.head.bias[2:4] = torch.tensor([2.0, 4.0]).log()
+    method.client_task(flat, shards[1], state, server)
+    second = np.log([8 / 2, 8 / 4])[data.train.y[state.memory.of_task(1).numpy()] - 2].mean()
+    assert state.queue.reference.tolist() == pytest.approx([log(8), second, 0])
+    # In the third the classes of the first two compete: odds of 1 : 1 : 1 : 1.
+    with torch.no_grad():
+        flat.head.bias[2:4] = 0.0
+    method.client_round(flat, shards[2], state, server)
+    expected = [1 + log(4) - log(8) + 1, log(4) - second + 1, 0]
+    assert state.queue.value.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("net", [Linear, Normed, SmallResNet])
@@ -125,6 +214,16 @@ def test_queues_make_a_difference() -> None:
     never, _ = toy_fit(toy_learner(FedQCL(V=4, delta=math.inf, memory=9, replay_batch=2)), toy_data())
     always, _ = toy_fit(toy_learner(FedQCL(V=4, delta=-1.0, memory=9, replay_batch=2)), toy_data())
     assert (never[-1].weights["head.weight"] - always[-1].weights["head.weight"]).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("option", [{"logit_matching": 0.0}, {"quadratic_drift": True}])
+def test_options_make_a_difference_in_a_run(option: dict[str, Any]) -> None:
+    common = {"V": 4, "delta": -0.5, "memory": 9, "replay_batch": 2}
+    runs = [toy_fit(toy_learner(FedQCL(**common, **o)), toy_data(scenario="class"))[0] for o in ({}, option)]
+    first, second = ([m.weights["head.weight"] for m in run] for run in runs)
+    # The first task has no replay, and two rounds.
+    assert all(torch.equal(a, b) for a, b in zip(first[:2], second[:2], strict=True))
+    assert (first[-1] - second[-1]).abs().max() > 1e-3
 
 
 def test_diagnostics_show_past_tasks_only() -> None:

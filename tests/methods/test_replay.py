@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from math import log
+from typing import Literal
 
 import numpy as np
+import pytest
 import torch
 
 from fedqcl.data.module import ClientShard
@@ -27,18 +29,31 @@ def test_replay_groups_are_the_past_tasks() -> None:
     assert [sorted(group.tolist()) for group in state.replay(2)] == [[], [7, 8]]
 
 
-def test_task_losses_by_hand() -> None:
+@pytest.mark.parametrize(
+    ("scenario", "newest", "first", "second"),
+    [
+        # Class 0 at -1: 1/3 of 1/3 + 1, so ln 4. Class 1 at 1: 1 of 3 + 1, ln 4 too. Class 3 at 1: 1 of 4 + 1.
+        ("task", 0, log(4), log(5)),
+        ("task", 1, log(4), log(5)),
+        ("class", 0, log(4), None),
+        # All four compete: 1/3 of 1/3 + 1 + 1/4 + 1 at -1, 1 of 3 + 1 + 4 + 1 at 1.
+        ("class", 1, (log(31 / 4) + log(9)) / 2, log(9)),
+    ],
+)
+def test_task_losses_by_hand(
+    scenario: Literal["task", "class"], newest: int, first: float, second: float | None
+) -> None:
     # Two images, black and white, make a channel of mean and deviation 1/2: pixel values -1 and 1 for the net.
-    data = toy_data(Given(np.array([0, 255, 0, 255], np.uint8).reshape(4, 1, 1, 1), [0, 1, 2, 3]), tasks=2)
+    images = np.array([0, 255, 0, 255], np.uint8).reshape(4, 1, 1, 1)
+    data = toy_data(Given(images, [0, 1, 2, 3]), tasks=2, scenario=scenario)
     shard = ClientShard(0, 1, np.array([2, 3]), data.train_pool(torch.device("cpu")), seed=0)
-    memory = Memory(5, num_tasks=2)
+    net, memory = odds_net(3, 1, 4, 1), Memory(5, num_tasks=2)
     memory.store(0, np.array([0, 1]), np.random.default_rng(0))
-    losses = task_losses(odds_net(3, 1, 4, 1), memory, shard)
-    # Class 0 at -1: 1/3 of 1/3 + 1, so ln 4. Class 1 at 1: 1 of 3 + 1, ln 4 too. Nothing is stored of task 1.
-    torch.testing.assert_close(losses, torch.tensor([log(4), 0.0]))
-    memory.store(1, np.array([3]), np.random.default_rng(0))
-    # Class 3 at 1: 1 of 4 + 1.
-    torch.testing.assert_close(task_losses(odds_net(3, 1, 4, 1), memory, shard), torch.tensor([log(4), log(5)]))
+    # Nothing is stored of task 1 yet.
+    torch.testing.assert_close(task_losses(net, memory, shard, newest), torch.tensor([first, 0.0]))
+    if second is not None:
+        memory.store(1, np.array([3]), np.random.default_rng(0))
+        torch.testing.assert_close(task_losses(net, memory, shard, newest), torch.tensor([first, second]))
 
 
 def test_task_losses_leave_the_net_as_it_is() -> None:
@@ -47,11 +62,11 @@ def test_task_losses_leave_the_net_as_it_is() -> None:
     net, memory = SmallResNet(1, 6, width=4).train(), Memory(9, num_tasks=3)
     memory.store(0, np.arange(4), np.random.default_rng(0))
     before = copied(net)
-    first = task_losses(net, memory, shard)
+    first = task_losses(net, memory, shard, newest=1)
     assert net.training
     assert same(before, copied(net))
-    assert torch.equal(task_losses(net, memory, shard), first)
-    assert torch.equal(task_losses(net.eval(), memory, shard), first)
+    assert torch.equal(task_losses(net, memory, shard, newest=1), first)
+    assert torch.equal(task_losses(net.eval(), memory, shard, newest=1), first)
     assert not net.training
 
 

@@ -6,7 +6,16 @@ from fedqcl.parts import Batch
 
 
 def batch(size: int, present: list[float], n: int) -> Batch:
-    return Batch(torch.zeros(n, 1, 1, 1), torch.zeros(n).long(), torch.ones(n, 2).bool(), size, torch.tensor(present))
+    return Batch(
+        x=torch.zeros(n, 1, 1, 1),
+        y=torch.zeros(n).long(),
+        columns=torch.ones(n, 2).bool(),
+        own=torch.ones(n, 2).bool(),
+        index=torch.arange(n),
+        task=len(present),
+        size=size,
+        present=torch.tensor(present),
+    )
 
 
 def test_split_into_current_and_groups() -> None:

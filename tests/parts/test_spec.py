@@ -23,3 +23,15 @@ def test_head_is_the_tasks_block_of_columns() -> None:
         [0, 0, 0, 1, 1, 1],
         [0, 0, 0, 1, 1, 1],
     ]
+
+
+def test_seen_are_the_columns_of_the_tasks_so_far() -> None:
+    assert SPEC.seen().int().tolist() == [
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 1, 1],
+    ]
+
+
+def test_by_default_the_task_of_an_image_is_known() -> None:
+    assert SPEC.scenario == "task"

@@ -1,0 +1,136 @@
+"""What the documents say: their commands run, their files exist."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedqcl import methods
+from fedqcl.cli import main
+from fedqcl.cli.configs import shipped_configs
+from fedqcl.cli.lightning import FederatedCLI
+from fedqcl.methods import Method
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ["README.md", "CHANGELOG.md", "REPRODUCIBILITY.md", "CONTRIBUTING.md"]
+TINY = ["--trainer.devices", "1", "--trainer.rounds", "1", "--trainer.epochs", "1"]
+OWN = ["anchored.Anchored", "--model.method.strength"]
+
+
+def read(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", read(document), re.DOTALL | re.MULTILINE)
+
+
+def commands(*documents: str) -> list[str]:
+    """The ``fedqcl`` lines of all shell blocks, without comments."""
+    lines = [line for document in documents for block in blocks(document, "bash") for line in block.splitlines()]
+    return [shlex.join(words) for line in lines if (words := shlex.split(line, comments=True))[:1] == ["fedqcl"]]
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder with the README's own method in it, and the search path and modules as they were."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (code,) = blocks("README.md", "python")
+    Path("anchored.py").write_text(code, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "anchored", raising=False)
+    return tmp_path
+
+
+def finished_run(folder: Path) -> None:
+    """What ``test`` needs to find its options."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("data: {source: Digits}\nmodel: {method: FedQCL}\n", encoding="utf-8")
+
+
+def fit(name: str, *words: str) -> list[list[float]]:
+    """The accuracy matrix of a small run."""
+    assert main(["fit", "--config", "quickstart.yaml", "--trainer.name", name, *words, *TINY]) == 0
+    summary = json.loads(Path("runs", name, "summary.json").read_text(encoding="utf-8"))
+    matrix: list[list[float]] = summary["accuracy_matrix"]
+    return matrix
+
+
+def test_there_are_commands() -> None:
+    assert len(commands("README.md")) >= 8
+
+
+@pytest.mark.parametrize("command", commands(*DOCUMENTS))
+def test_every_command_parses(command: str) -> None:
+    _, job, *words = shlex.split(command)
+    if "--ckpt_path" in words:
+        finished_run(Path(words[words.index("--ckpt_path") + 1]))
+    cli = FederatedCLI(job, words)
+    assert cli.command == job
+
+
+def test_the_first_block_is_the_quickstart() -> None:
+    assert blocks("README.md", "bash")[0].splitlines()[1:] == [
+        "pip install .",
+        "fedqcl fit --config quickstart.yaml",
+    ]
+
+
+def test_the_quickstart_prints_and_writes_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "--config", "quickstart.yaml", *TINY]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (shown,) = blocks("README.md", "text")
+    for line in shown.splitlines():
+        if line.startswith((" task", "  files", "  pictures")):
+            assert line.split() in printed
+    folder = Path("runs/digits-FedQCL-seed0")
+    listed = re.findall(r"^\| `([\w.]+)/?` \|", read("README.md").partition("## A run's folder")[2], re.MULTILINE)
+    assert {path.name for path in folder.iterdir()} == set(listed)
+    assert {path.name for path in (folder / "plots").iterdir()} == set(re.findall(r"\w+\.png", shown))
+
+
+def test_the_table_of_methods_is_whole() -> None:
+    listed = re.findall(
+        r"^\| `(\w+)` \|", read("README.md").partition("## Methods")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    shipped = {name for name, value in vars(methods).items() if isinstance(value, type) and issubclass(value, Method)}
+    assert set(listed) == shipped - {"Method"}
+
+
+def test_the_own_method_without_its_term_is_fedavg() -> None:
+    lr = ["--model.optimizer.lr", "0.1"]
+    fedavg = fit("fedavg", *lr, "--model.method", "FedAvg")
+    without, with_it = (fit(f"own-{strength}", *lr, "--model.method", *OWN, strength) for strength in ("0", "1"))
+    assert without == fedavg
+    assert with_it != fedavg
+
+
+def test_the_own_method_is_short() -> None:
+    (code,) = blocks("README.md", "python")
+    body = [line for line in code.splitlines() if line.strip() and not line.startswith(("import", "from", '"""'))]
+    assert len(body) <= 20
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_leads_to_a_file(document: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)", read(document))
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_config_named_is_shipped(document: str) -> None:
+    named = set(re.findall(r"\b[\w/]+\.yaml\b", read(document))) - {"config.yaml"}
+    assert named <= set(shipped_configs())
+
+
+def test_ci_runs_the_test_command_as_printed() -> None:
+    test_command = blocks("README.md", "bash")[1]
+    assert test_command.splitlines() == ['pip install ".[test]"', "python -m pytest"]
+    assert f"\n{test_command}\n" in read(".ci/run")
+    assert os.access(ROOT / ".ci/run", os.X_OK)
