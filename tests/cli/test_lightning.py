@@ -194,9 +194,9 @@ def test_a_file_for_one_key() -> None:
 
 def test_what_only_jsonargparse_can_judge() -> None:
     with pytest.raises(
-        InputError, match=r"^model\.method: Import path builtins\.print does not correspond to a subclass"
+        InputError, match=r"^model\.method: Import path os\.path\.join does not correspond to a subclass"
     ):
-        parse("--config", "a.yaml", "--model.method", "builtins.print")
+        parse("--config", "a.yaml", "--model.method", "os.path.join")
 
 
 @pytest.mark.parametrize(
