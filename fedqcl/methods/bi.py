@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedqcl.methods.base import ClientState, Method, Stats
-from fedqcl.methods.replay import evaluating, sample_losses
+from fedqcl.methods.replay import evaluating, joint_loss
 from fedqcl.parts import Batch, Shard, Spec
 from fedqcl.parts.views import views
 from fedqcl.types import Count
@@ -84,9 +84,7 @@ class BI(Method):
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Mean cross-entropy of the current and the replayed samples together, ``[]``."""
-        current, replayed = sample_losses(net, batch)
-        total = current.sum() + (batch.present * replayed.sum(1)).sum()
-        return total / (batch.size + (batch.present * self.replay_batch).sum())
+        return joint_loss(net, batch)
 
     def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
         """Score the finished task's samples and store the best of each class."""

@@ -83,7 +83,7 @@ class CCVR(Method):
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Mean cross-entropy of the current samples, ``[]``."""
-        return cross_entropy(net(batch.x), batch.y, batch.columns if self.ce_scope == "seen" else batch.own).mean()
+        return cross_entropy(net(batch.x), batch.y, batch.competing(self.ce_scope)).mean()
 
     def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
         """Sums of the features and of their products, by class of the finished task."""

@@ -77,8 +77,7 @@ class DERpp(Method):
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Cross-entropy of the current samples, the first draw's logits and the second draw's labels, ``[]``."""
         logits = net(batch.x)
-        competing = batch.own if self.ce_scope == "current" else batch.columns
-        current, _ = batch.split(cross_entropy(logits, batch.y, competing))
+        current, _ = batch.split(cross_entropy(logits, batch.y, batch.competing(self.ce_scope)))
         _, replayed = batch.split(cross_entropy(logits, batch.y, batch.columns))
         compared = columns_at_storage(batch) if self.logit_scope == "seen_at_storage" else batch.columns
         distances = cast(LogitState, client).memory.distances(logits, batch, compared)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedqcl.methods.base import ClientState, Method, Stats
-from fedqcl.methods.replay import ReplayState, sample_losses
+from fedqcl.methods.replay import ReplayState, joint_loss
 from fedqcl.parts import Batch, Memory, Shard, Spec
 from fedqcl.types import Count, NonNegative
 
@@ -41,10 +41,7 @@ class ER(Method):
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Weighted mean of the cross-entropy over all samples of the step, ``[]``."""
-        current, replayed = sample_losses(net, batch)
-        weight = self.weight * batch.present
-        total = current.sum() + (weight * replayed.sum(1)).sum()
-        return total / (batch.size + (weight * self.replay_batch).sum())
+        return joint_loss(net, batch, self.weight)
 
     def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
         """Store a share of the finished task."""

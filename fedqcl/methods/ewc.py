@@ -73,8 +73,7 @@ class EWC(Method):
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Mean cross-entropy of the current samples and the penalty, ``[]``."""
-        columns = batch.own if self.ce_scope == "current" else batch.columns
-        loss = cross_entropy(net(batch.x), batch.y, columns).mean()
+        loss = cross_entropy(net(batch.x), batch.y, batch.competing(self.ce_scope)).mean()
         if batch.task == 0:
             return loss
         anchor = cast(Anchor, server)

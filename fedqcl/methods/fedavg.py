@@ -26,5 +26,4 @@ class FedAvg(Method):
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Mean cross-entropy of the current samples, ``[]``."""
-        columns = batch.own if self.ce_scope == "current" else batch.columns
-        return cross_entropy(net(batch.x), batch.y, columns).mean()
+        return cross_entropy(net(batch.x), batch.y, batch.competing(self.ce_scope)).mean()

@@ -66,7 +66,7 @@ class FedProto(Method):
         """``mean cross-entropy + weight * distance``, ``[]``."""
         model = cast(FeatureNet, net)
         features = model.features(batch.x)
-        columns = batch.columns if self.ce_scope == "seen" else batch.own
+        columns = batch.competing(self.ce_scope)
         current = cross_entropy(model.head(features), batch.y, columns).mean()
         return current + self.weight * self._distance(features, batch.y, cast(Prototypes, server))
 

@@ -34,8 +34,7 @@ class FedProx(Method):
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Mean cross-entropy of the current samples and the proximal term, ``[]``."""
-        columns = batch.own if self.ce_scope == "current" else batch.columns
-        loss = cross_entropy(net(batch.x), batch.y, columns).mean()
+        loss = cross_entropy(net(batch.x), batch.y, batch.competing(self.ce_scope)).mean()
         return loss + self.mu / 2 * squared_distance(net, cast(WeightBuffers, server))
 
     def server_round(self, weights: Weights, average: Weights, stats: Stats, server: nn.Module) -> Weights:

@@ -61,7 +61,7 @@ class LwF(Method):
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Mean cross-entropy of the current samples and the distillation, ``[]``."""
         logits = net(batch.x)
-        loss = cross_entropy(logits, batch.y, batch.own if self.ce_scope == "current" else batch.columns).mean()
+        loss = cross_entropy(logits, batch.y, batch.competing(self.ce_scope)).mean()
         if batch.task == 0:
             return loss
         teacher = cast(Teacher, server)

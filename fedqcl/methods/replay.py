@@ -30,6 +30,20 @@ def sample_losses(net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     return batch.split(cross_entropy(net(batch.x), batch.y, batch.columns))
 
 
+def joint_loss(net: nn.Module, batch: Batch, weight: float = 1.0) -> Tensor:
+    """Mean cross-entropy of the current and the replayed samples together, ``[]``.
+
+    Args:
+        net: the client's model.
+        batch: the samples of the step.
+        weight: what a replayed sample counts beside a current one.
+    """
+    current, replayed = sample_losses(net, batch)
+    weights = weight * batch.present
+    total = current.sum() + (weights * replayed.sum(1)).sum()
+    return total / (batch.size + weights.sum() * replayed.shape[1])
+
+
 def task_losses(net: nn.Module, memory: Memory, shard: Shard, newest: int) -> Tensor:
     """Mean cross-entropy of each task's stored samples, in eval mode.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
@@ -38,6 +39,14 @@ class Batch:
     def groups(self) -> int:
         """``G``."""
         return self.present.shape[0]
+
+    def competing(self, scope: Literal["seen", "current"]) -> Tensor:
+        """The columns that compete for each sample, ``[n, K]`` bool.
+
+        Args:
+            scope: ``seen``: those of the scenario; ``current``: those of the sample's own task.
+        """
+        return self.columns if scope == "seen" else self.own
 
     def split(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Part per-sample values ``[n, ...]`` into the current ``[B, ...]`` and the replayed ``[G, b, ...]``."""

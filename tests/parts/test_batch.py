@@ -38,3 +38,9 @@ def test_split_without_groups_gives_an_empty_sum() -> None:
     assert replayed.shape[0] == 0
     assert replayed.sum(1).shape == (0,)
     assert replayed.mean(1).sum() == 0
+
+
+def test_competing_columns() -> None:
+    made = batch(3, [], n=3)
+    assert made.competing("seen") is made.columns
+    assert made.competing("current") is made.own
