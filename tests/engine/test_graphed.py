@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +18,7 @@ from fedqcl.learner import Learner
 from fedqcl.methods import FedAvg, Method
 from fedqcl.models import SmallResNet
 from tests.helpers.methods import method_classes, skip_if_refused, small_method
-from tests.helpers.toy import Moment, Toy, toy_data, toy_fit
+from tests.helpers.toy import Moment, Toy, same, toy_data, toy_fit
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 
@@ -38,14 +40,34 @@ def _repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "AHEAD", 2)
 
 
-def rounds(learner: Learner, executor: str, scenario: Literal["task", "class"] = "task") -> list[Moment]:
+@pytest.fixture
+def _pretended_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that are none, and graphs that take the step itself when they are replayed."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: nullcontext())
+    capture = graphed.CapturedStep._capture
+
+    def pretend(step: graphed.CapturedStep) -> None:
+        capture(step)
+        step.graph.replay = step._step
+
+    monkeypatch.setattr(graphed.CapturedStep, "_capture", pretend)
+
+
+def rounds(
+    learner: Learner, executor: str, scenario: Literal["task", "class"] = "task", accelerator: str = "cuda"
+) -> list[Moment]:
     """Two rounds of each of three tasks: three of five clients at a time, on two seats."""
     source = Toy(per_class=45, noise=150)
     data = toy_data(source, num_clients=5, alpha=1.0, batch_size=4, scenario=scenario, seed=1)
     skip_if_refused(learner.method, data.spec)
     data.shards[1][2] = np.array([], np.int64)
     moments, _ = toy_fit(
-        learner, data, rounds=2, epochs=2, participation=0.6, accelerator="cuda", executor=executor, concurrency=2
+        learner, data, rounds=2, epochs=2, participation=0.6, accelerator=accelerator, executor=executor, concurrency=2
     )
     return moments
 
@@ -80,6 +102,21 @@ def test_captured_steps_agree_with_plain_ones(
     # And both have moved, by far more than they differ.
     start = learner.make_net(toy_data().spec, seed=1).head.weight.detach()
     assert (captured.weights["head.weight"].cpu() - start).norm() > 1e-2 * start.norm()
+
+
+@pytest.mark.usefixtures("_repeatable", "_pretended_cuda")
+@pytest.mark.parametrize("scenario", ["task", "class"])
+@pytest.mark.parametrize("method", method_classes())
+def test_what_is_captured_is_the_plain_step(method: type[Method], scenario: Literal["task", "class"]) -> None:
+    """All but CUDA itself, where there is none: buffers, positions, restored values, fresh optimizers."""
+    learner = Learner(small_method(method), SmallResNet, OPTIMIZERS["momentum"], "per_task")
+    plain, captured = (rounds(learner, executor, scenario, "cpu") for executor in ("eager", "graphed"))
+    for one, other in zip(plain, captured, strict=True):
+        assert [(r.client, r.steps, r.loss.item()) for r in one.reports] == [
+            (r.client, r.steps, r.loss.item()) for r in other.reports
+        ]
+        assert same(one.weights, other.weights)
+        assert all(same(state, other.clients[client]) for client, state in one.clients.items())
 
 
 @gpu
