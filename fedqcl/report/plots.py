@@ -73,8 +73,9 @@ def accuracy_figure(tasks: Sequence[int], accuracy: Rows, average: Sequence[floa
     ax.plot(rounds, [100 * value for value in average], color=INK, linewidth=2.6, label="average", zorder=4)
     ax.set_ylabel("test accuracy (%)")
     low = min(100 * value for row in [*accuracy, average] for value in row if not math.isnan(value))
-    ax.set_ylim(max(10 * math.floor(low / 10) - 2, -2), 102)
-    ax.set_yticks([tick for tick in ax.get_yticks() if tick <= 100])
+    bottom = max(10 * math.floor(low / 10) - 2, -2)
+    ax.set_ylim(bottom, 102)
+    ax.set_yticks([tick for tick in ax.get_yticks() if bottom <= tick <= 100])
     _legend(figure, ax)
     return figure
 
