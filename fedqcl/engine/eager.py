@@ -6,9 +6,34 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from torch import nn
+from torch.optim import Optimizer
 
 from fedqcl.engine.replica import Replica
 from fedqcl.learner import Learner
+from fedqcl.parts import Batch
+
+Precision = Callable[[], AbstractContextManager[None]]
+
+
+def take_step(
+    learner: Learner, replica: Replica, batch: Batch, optimizer: Optimizer, server: nn.Module, precision: Precision
+) -> None:
+    """One local step of a client: the objective, its gradient, and the optimizer.
+
+    Args:
+        learner: whose loss.
+        replica: the client at work; its net moves, and its sum of losses grows.
+        batch: the samples.
+        optimizer: of the replica's net.
+        server: the server's state.
+        precision: makes the context in which the forward pass runs.
+    """
+    optimizer.zero_grad()
+    with precision():
+        loss = learner.loss(replica.net, batch, replica.state, server)
+    loss.backward()
+    optimizer.step()
+    replica.loss += loss.detach()
 
 
 class EagerExecutor:
@@ -19,7 +44,7 @@ class EagerExecutor:
         precision: makes the context in which forward passes run.
     """
 
-    def __init__(self, learner: Learner, precision: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, learner: Learner, precision: Precision) -> None:
         self.learner = learner
         self.precision = precision
 
@@ -29,9 +54,4 @@ class EagerExecutor:
             optimizer = self.learner.make_optimizer(replica.net)
             for step in range(len(replica.stream)):
                 batch = replica.stream.batch(replica.shard.pool, step)
-                optimizer.zero_grad()
-                with self.precision():
-                    loss = self.learner.loss(replica.net, batch, replica.state, server)
-                loss.backward()
-                optimizer.step()
-                replica.loss += loss.detach()
+                take_step(self.learner, replica, batch, optimizer, server, self.precision)

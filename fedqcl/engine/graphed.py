@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fedqcl.engine.eager import Precision, take_step
 from fedqcl.engine.replica import Replica
 from fedqcl.learner import Learner
 
 # Steps whose images are gathered at once, ahead of the steps: enough for large kernels, little memory.
 AHEAD = 64
 WARM_UP = 3
-
-Precision = Callable[[], AbstractContextManager[None]]
 
 
 class CapturedStep:
@@ -71,7 +69,7 @@ class CapturedStep:
             for _ in range(WARM_UP):
                 self._step()
                 self.position.zero_()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
             with torch.cuda.graph(self.graph, stream=self.cuda_stream):
                 self._step()
             with torch.no_grad():
@@ -83,12 +81,7 @@ class CapturedStep:
         images = self.images.index_select(0, self.position).squeeze(0)
         index = self.index.index_select(0, self.position).squeeze(0)
         batch = self.pool.batch(images, index, self.task, self.size, self.present)
-        self.optimizer.zero_grad(set_to_none=True)
-        with self.precision():
-            loss = self.learner.loss(self.replica.net, batch, self.replica.state, self.server)
-        loss.backward()
-        self.optimizer.step()
-        self.replica.loss += loss.detach()
+        take_step(self.learner, self.replica, batch, self.optimizer, self.server, self.precision)
         self.position += 1
 
     def start_round(self) -> None:
