@@ -47,7 +47,8 @@ class FederatedTrainer:
         epochs: ``R``, epochs a client trains in a round.
         participation: share of the clients that take part in a round, drawn afresh each round.
         executor: ``graphed`` captures each client's step in a CUDA graph, and runs clients at once; ``eager`` is plain
-            PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA.
+            PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA with optimizers that can be restarted
+            in a graph, as most can.
         concurrency: clients of one GPU that run at once when graphed; each takes memory of its own.
         threads: threads of each rank on the CPU; part of the result, as sums are split among them.
         root: folder of all runs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -172,10 +173,14 @@ class FederatedData(LightningDataModule):
         held_out = Images(self.train.x[self.held_out], self.train.y[self.held_out])
         return self._pool(held_out if part == "validation" else self.test, 0, device)
 
+    @cached_property
+    def _statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the training images; counted once, as it takes a while on many."""
+        return _channel_statistics(self.train.x)
+
     def _pool(self, images: Images, padding: int, device: torch.device) -> Pool:
         assert self.spec is not None
-        mean, std = _channel_statistics(self.train.x)
-        return Pool(images.x, images.y, self.spec, mean, std, padding, device)
+        return Pool(images.x, images.y, self.spec, *self._statistics, padding, device)
 
 
 def _in_columns(images: Images, labels: np.ndarray) -> Images:

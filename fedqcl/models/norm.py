@@ -11,8 +11,8 @@ class BatchNormReLU(nn.BatchNorm2d):
     """``relu(bn(x) + shortcut)``.
 
     In training, the statistics are taken over each part of the batch by itself if :attr:`parts` says so, exactly as
-    separate forward passes would, the running statistics being updated part by part. On CUDA the whole is two fused
-    kernels each way, if the number of channels is a power of 2 or a multiple of 64.
+    separate forward passes would, the running statistics being updated part by part. On CUDA the whole is one
+    fused kernel each way, or two for large parts, if the number of channels is a power of 2 or a multiple of 64.
 
     Args:
         num_features: channels.
