@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
@@ -16,8 +17,10 @@ from fedqcl import loop
 from fedqcl.checkpoint import load_model, save_model
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
+from fedqcl.engine.determinism import deterministic_algorithms
 from fedqcl.engine.graphed import starts_at_zero
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.memory import check_memory, peak_memory
 from fedqcl.errors import InputError
 from fedqcl.evaluate import Evaluator
 from fedqcl.learner import Learner
@@ -50,6 +53,8 @@ class FederatedTrainer:
             PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA with optimizers that can be restarted
             in a graph, as most can.
         concurrency: clients of one GPU that run at once when graphed; each takes memory of its own.
+        deterministic: whether to keep to algorithms that repeat bit for bit on CUDA, at some cost; on the CPU every
+            run does.
         threads: threads of each rank on the CPU; part of the result, as sums are split among them.
         root: folder of all runs.
         name: the run's name; one made of data set, method and seed by default.
@@ -69,6 +74,7 @@ class FederatedTrainer:
         participation: Share = 1.0,
         executor: Literal["auto", "eager", "graphed"] = "auto",
         concurrency: Count = 5,
+        deterministic: bool = False,
         threads: Count = 1,
         root: str = "runs",
         name: str | None = None,
@@ -85,6 +91,7 @@ class FederatedTrainer:
         self.participation = participation
         self.executor = executor
         self.concurrency = concurrency
+        self.deterministic = deterministic
         self.threads = threads
         self.root = root
         self.name = name
@@ -167,16 +174,19 @@ class FederatedTrainer:
         if fabric.device.type == "cpu":
             torch.set_num_threads(self.threads)
         data.setup()
-        return job(fabric, learner, data)
+        with deterministic_algorithms() if self.deterministic else nullcontext():
+            return job(fabric, learner, data)
 
     def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
         assert data.spec is not None
         log = self._log(fabric)
         try:
-            log.start(self._info(fabric, learner, data))
             engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency)
             schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
             pool = data.evaluation_pool(fabric.device, data.evaluated_on)
+            needed = engine.footprint(pool).total if fabric.device.type == "cuda" else None
+            memory = check_memory(needed, fabric.device) if needed else None
+            log.start(self._info(fabric, learner, data, memory))
             tracker = Tracker(Evaluator(fabric, pool, data.spec), log, schedule, engine.server.num_bytes)
             loop.fit(learner.method, engine, schedule, tracker)
             summary = {
@@ -184,6 +194,8 @@ class FederatedTrainer:
                 "evaluated_on": data.evaluated_on,
                 "wall_seconds": time.perf_counter() - self._started,
                 "device": describe(fabric),
+                "memory_estimate": needed,
+                "memory_peak": peak_memory(fabric.device),
                 "seed": data.seed,
                 "versions": _versions(),
             }
@@ -207,7 +219,7 @@ class FederatedTrainer:
             return RunLog.silent()
         return RunLog(self._folder, Console(self.console), [self.logger] if self.logger else [])
 
-    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData) -> RunInfo:
+    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData, memory: str | None) -> RunInfo:
         return RunInfo(
             name=self._folder.path.name if self._folder else "",
             dataset=data.source.name,
@@ -217,6 +229,7 @@ class FederatedTrainer:
             tasks=data.task_classes(),
             rounds=self.rounds,
             devices=describe(fabric),
+            memory=memory,
             config=self.config,
             split=data.split,
             scenario=data.scenario,

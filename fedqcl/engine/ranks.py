@@ -10,11 +10,13 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard, FederatedData
+from fedqcl.data.pool import Pool
 from fedqcl.data.stream import Sampler
 from fedqcl.engine.averaging import WeightedAverage, sum_stats, take_from_first
 from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
+from fedqcl.engine.memory import Footprint
 from fedqcl.engine.replica import Replica
 from fedqcl.engine.server import Server
 from fedqcl.learner import Learner
@@ -64,6 +66,28 @@ class Engine:
         blank = learner.method.client_state(data.spec)
         seats = min(concurrency, len(mine)) if graphed else 1
         self.replicas = [Replica(net, blank, fabric.device) for _ in range(max(1, seats))]
+
+    def footprint(self, test: Pool) -> Footprint:
+        """What the run's memory follows from.
+
+        Args:
+            test: the images the global model is tested on.
+        """
+        spec, blank = self.data.spec, next(iter(self.replicas)).state
+        assert spec is not None
+        groups = len(blank.replay(spec.num_tasks - 1))
+        with self.fabric.autocast():
+            mixed = torch.is_autocast_enabled(self.fabric.device.type)
+        return Footprint.of(
+            self.learner.make_net(spec, self.data.seed),
+            blank,
+            spec,
+            [self.pool, test],
+            step=self.sampler.batch_size + groups * self.sampler.replay_batch,
+            replicas=len(self.replicas),
+            mixed=mixed,
+            graphed=isinstance(self.executor, GraphedExecutor),
+        )
 
     def average(self) -> WeightedAverage:
         """An empty average to add the round's models to."""
