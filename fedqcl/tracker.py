@@ -55,7 +55,7 @@ class Tracker:
         self._seconds = time.perf_counter() - self._started
         self.train_seconds += self._seconds
         self.client_steps += sum(client.steps for client in self._clients)
-        if round < self.schedule.rounds - 1:
+        if not self.schedule.is_last(round):
             correct, total = self.evaluator.count(engine.server.net, task + 1)
             self.log.round(self._round_record(task, round, correct / total))
 

@@ -59,7 +59,7 @@ KNOWS = {
     "learner": {"methods", "models", "parts", "rng"},
     "engine": {"data", "errors", "learner", "methods", "parts"},
     "schedule": {"rng"},
-    "evaluate": {"data", "engine", "parts"},
+    "evaluate": {"data", "engine", "methods", "parts"},
     "checkpoint": {"errors", "parts"},
     "report": {"errors", "run"},
     "run": {"errors", "report"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,23 @@ def federated_entries(net: nn.Module) -> dict[str, Tensor]:
     """What the server averages, by name: the parameters and BatchNorm's running statistics."""
     entries = {**dict(net.named_parameters()), **dict(net.named_buffers())}
     return {name: value.detach() for name, value in entries.items() if value.is_floating_point()}
+
+
+def personal_entries(net: nn.Module, personal: Literal["nothing", "statistics", "model"]) -> dict[str, Tensor]:
+    """The entries of a net that clients keep to themselves, by name.
+
+    Args:
+        net: the net.
+        personal: ``statistics``: BatchNorm's running statistics; ``model``: everything.
+    """
+    entries = federated_entries(net)
+    parameters = dict(net.named_parameters())
+    kept: dict[str, list[str]] = {
+        "nothing": [],
+        "statistics": [name for name in entries if name not in parameters],
+        "model": list(entries),
+    }
+    return {name: entries[name] for name in kept[personal]}
 
 
 @dataclass

@@ -8,13 +8,30 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedqcl.parts import Batch, Shard, Spec
+from fedqcl.parts.weights import Entries
 
 Stats = Mapping[str, Tensor]
 Weights = dict[str, Tensor]
 
 
 class ClientState(nn.Module):
-    """What one client carries from round to round: buffers of fixed shape, so it can be saved, moved and checked."""
+    """What one client carries from round to round: buffers of fixed shape, so it can be saved, moved and checked.
+
+    Attributes:
+        personal: the entries of the model that the client keeps to itself, where the trainer has it keep any.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.personal = Entries({})
+
+    def start(self, client: int, net: nn.Module) -> None:
+        """Become the state of one client, before the first round.
+
+        Args:
+            client: its id.
+            net: the initial global model.
+        """
 
     def replay(self, task: int) -> list[Tensor]:
         """The stored samples that task ``task``'s replay batches are drawn from: ``[n]`` int64, one tensor a group.
