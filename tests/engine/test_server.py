@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Literal
+
+import pytest
 import torch
 from torch import nn
 
-from fedqcl.engine.server import Server, copy_entries, federated_entries
+from fedqcl.engine.server import Server, copy_entries, federated_entries, personal_entries
 from fedqcl.models import SmallResNet
 
 
@@ -41,3 +44,12 @@ def test_copy_entries() -> None:
     target = {"a": torch.zeros(2)}
     copy_entries(target, {"a": torch.ones(2), "unused": torch.ones(1)})
     assert target["a"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("personal", "expected"),
+    [("nothing", set()), ("statistics", {"1.running_mean", "1.running_var"}), ("model", None)],
+)
+def test_personal_entries(personal: Literal["nothing", "statistics", "model"], expected: set[str] | None) -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
+    assert personal_entries(net, personal).keys() == (federated_entries(net).keys() if expected is None else expected)
