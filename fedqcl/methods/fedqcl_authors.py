@@ -79,7 +79,7 @@ class FedQCLAuthors(FedQCL):
         """As in FedQCL, in the net's mode that was chosen."""
         state = cast(AuthorsState, client)
         if self.trim_before_queue and shard.last_round:
-            state.memory.trim(self.memory // (shard.task + 1))
+            self._trim(state.memory)
             state.queue.reference.copy_(state.trimmed_reference)
         with self._measuring(net):
             return super().client_round(net, shard, client, server)
@@ -91,7 +91,7 @@ class FedQCLAuthors(FedQCL):
         super().client_task(net, shard, client, server)
         state = cast(AuthorsState, client)
         smaller = copy.deepcopy(state.memory)
-        smaller.trim(self.memory // (shard.task + 2))
+        self._trim(smaller)
         with evaluating(net):
             state.trimmed_reference.copy_(self.replay_loss(net, smaller, shard, shard.task))
         return {}
@@ -107,6 +107,10 @@ class FedQCLAuthors(FedQCL):
                 loss = cross_entropy(net(x), y, columns).sum()
                 total[task] += loss / (max(1, len(part)) if self.batch_means else self.replay_batch)
         return total
+
+    def _trim(self, memory: Memory) -> None:
+        """Leave of every stored task what there is room for when there is one more."""
+        memory.trim(self.memory // (int((memory.count > 0).sum()) + 1))
 
     @contextmanager
     def _measuring(self, net: nn.Module) -> Iterator[None]:
