@@ -66,7 +66,7 @@ def test_a_last_smaller_batch_counts_as_much_as_a_full_one() -> None:
 
 
 def test_in_training_mode_each_batch_is_normalised_by_itself() -> None:
-    method = FedQCLAuthors(memory=5, replay_batch=3, delta=0, trim_before_queue=False)
+    method = FedQCLAuthors(memory=5, replay_batch=3, delta=-5, trim_before_queue=False)
     shard, net, state = scene(method, Normed)
     with torch.no_grad():
         net.head.weight.copy_(torch.linspace(-1, 1, 30).view(6, 5))
@@ -79,7 +79,7 @@ def test_in_training_mode_each_batch_is_normalised_by_itself() -> None:
         expected += nn.functional.cross_entropy(logits, y).item()
     with torch.no_grad():
         method.client_round(net, shard, state, nn.Module())
-    assert state.queue.value[0].item() == pytest.approx(expected - 2 * log(3), rel=1e-4)
+    assert state.queue.value[0].item() == pytest.approx(expected - 2 * log(3) + 5, rel=1e-4)
     assert not same(copied(net), before)  # its running statistics have moved
     assert net.training
 
