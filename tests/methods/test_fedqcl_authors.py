@@ -11,7 +11,7 @@ from torch import nn
 from fedqcl.data.module import ClientShard
 from fedqcl.methods import FedQCL, FedQCLAuthors
 from fedqcl.methods.fedqcl_authors import AuthorsState
-from tests.helpers.toy import Given, Linear, Normed, Toy, copied, same, toy_data, toy_fit, toy_learner
+from tests.helpers.toy import Given, Linear, Normed, Toy, copied, odds_net, same, toy_data, toy_fit, toy_learner
 
 SMALL = {"V": 4, "delta": -0.5, "memory": 9, "replay_batch": 2}
 SOUND = {"batch_means": False, "train_mode": False, "pollute": False, "trim_before_queue": False}
@@ -98,13 +98,10 @@ def test_measuring_need_not_move_the_statistics(options: dict[str, bool]) -> Non
 
 def test_in_a_task_s_last_round_the_memory_is_trimmed_first() -> None:
     """Five places: five samples of the first task, of which two are left when the second ends."""
-    data = toy_data(Given(np.zeros((12, 1, 1, 1), np.uint8), [0, 1] * 6), num_clients=1, tasks=[1, 1])
+    data = toy_data(Given(np.zeros((12, 1, 1, 1), np.uint8), [0, 1, 2, 3] * 3), num_clients=1, tasks=2)
     method = FedQCLAuthors(memory=5, replay_batch=1, delta=-0.25, train_mode=False)
-    net, pool, state = (
-        nn.Sequential(nn.Flatten(), nn.Linear(1, 2)),
-        data.train_pool(CPU),
-        method.client_state(data.spec),
-    )
+    net, pool = odds_net(1, 1, 1, 1), data.train_pool(CPU)  # which loses ln 2 on every sample, always
+    state = method.client_state(data.spec)
     first, second = (ClientShard(0, t, data.shards[t][0], pool, 0, last_round=t == 0) for t in (0, 1))
     with torch.no_grad():
         method.client_task(net, first, state, nn.Module())
@@ -113,7 +110,8 @@ def test_in_a_task_s_last_round_the_memory_is_trimmed_first() -> None:
         assert state.queue.value[0] == 0.25
         method.client_round(net, ClientShard(0, 1, second.index, pool, 0), state, nn.Module())
         assert state.memory.count.tolist() == [2, 0]
-        assert state.queue.value[0] == 0.5  # measured from what two samples lost before
+        # Measured from what two samples lost before, not five.
+        assert state.queue.value[0] == 0.5
         method.client_task(net, second, state, nn.Module())
     assert state.memory.count.tolist() == [2, 3]
 
