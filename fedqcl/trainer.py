@@ -14,6 +14,7 @@ from lightning.fabric import Fabric
 
 from fedqcl import loop
 from fedqcl.checkpoint import load_model, save_model
+from fedqcl.costs import Costs
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine, Personal, Weighting
 from fedqcl.engine.graphed import starts_at_zero
@@ -201,7 +202,7 @@ class FederatedTrainer:
                 self.restart,
             )
             schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
-            tracker = Tracker(self._evaluator(fabric, data, engine), log, schedule, engine.server.num_bytes)
+            tracker = Tracker(self._evaluator(fabric, data, engine), log, schedule, Costs(engine))
             loop.fit(learner.method, engine, schedule, tracker)
             summary = {
                 **tracker.summary(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -51,6 +53,11 @@ class Pool:
     def device(self) -> torch.device:
         """Where the images live."""
         return self.images.device
+
+    @property
+    def image_bytes(self) -> int:
+        """What one image takes to store."""
+        return math.prod(self.size) * self.images.shape[3]
 
     def look(self, index: Tensor, views: Views | None = None) -> Tensor:
         """Gather images as they are to be seen.

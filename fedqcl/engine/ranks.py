@@ -16,7 +16,7 @@ from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
 from fedqcl.engine.replica import Replica
-from fedqcl.engine.server import Server, personal_entries
+from fedqcl.engine.server import Server, num_values, personal_entries
 from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, Stats
 from fedqcl.parts import Shard
@@ -29,6 +29,10 @@ ClientHook = Callable[[nn.Module, Shard, ClientState, nn.Module], Stats]
 
 class Engine:
     """Hosts this rank's share of the clients, the same ones for the whole run.
+
+    Attributes:
+        num_shared: how many numbers of the model clients and server exchange in a round.
+        num_reported: how many numbers each client reported for the last sum.
 
     Args:
         fabric: launched already.
@@ -69,6 +73,8 @@ class Engine:
         self.server = Server(net, learner.method.server_state(data.spec, net).to(fabric.device))
         self.initial = Entries(self.server.weights()) if restart else None
         self.weighting = weighting
+        self.num_shared = num_values(self.server.weights()) - num_values(personal_entries(net, personal))
+        self.num_reported = 0
         loads = [sum(len(shards[i]) for shards in data.shards) for i in range(data.num_clients)]
         mine = deal_clients(loads, fabric.world_size)[fabric.global_rank]
         self.clients = {i: self._client_state(i, personal) for i in mine}
@@ -103,7 +109,9 @@ class Engine:
 
     def sum(self, stats: Sequence[Stats]) -> dict[str, Tensor]:
         """Add up what the method's client hooks returned, over all clients of all ranks."""
-        return sum_stats(stats, self.fabric.device)
+        sums = sum_stats(stats, self.fabric.device)
+        self.num_reported = num_values(sums)
+        return sums
 
     def broadcast(
         self, active: Sequence[int], task: int, idle_too: bool = False, last_round: bool = True

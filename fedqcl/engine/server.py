@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,11 +40,6 @@ class Server:
     net: nn.Module
     state: nn.Module
 
-    @property
-    def num_bytes(self) -> int:
-        """What one client sends in a round, and what it receives: the averaged entries in float32."""
-        return 4 * sum(value.numel() for value in self.weights().values())
-
     def weights(self) -> dict[str, Tensor]:
         """The global model's averaged entries, by name: views, not copies."""
         return federated_entries(self.net)
@@ -52,6 +48,11 @@ class Server:
     def load(self, weights: dict[str, Tensor]) -> None:
         """Take over new weights."""
         copy_entries(self.weights(), weights)
+
+
+def num_values(entries: Mapping[str, Tensor]) -> int:
+    """How many numbers there are in all entries."""
+    return sum(value.numel() for value in entries.values())
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from fedqcl.parts.weights import Entries
 
 Stats = Mapping[str, Tensor]
 Weights = dict[str, Tensor]
+Held = Mapping[Literal["round", "task", "never"], nn.Module]
 
 
 class ClientState(nn.Module):
@@ -77,6 +79,13 @@ class Method:
     def server_state(self, spec: Spec, net: nn.Module) -> nn.Module:
         """The state the server starts with: a module of buffers."""
         return nn.Module()
+
+    def clients_hold(self, server: nn.Module) -> Held:
+        """What clients hold of the server's state, by when they are sent it; for the accounts alone.
+
+        ``round``: in every round; ``task``: when a task ends; ``never``: it is a copy of a model they were sent anyway.
+        """
+        return {}
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """The objective of one local step, ``[]``."""

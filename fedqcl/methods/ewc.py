@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from fedqcl.methods.base import ClientState, Method, Stats
+from fedqcl.methods.base import ClientState, Held, Method, Stats
 from fedqcl.methods.replay import evaluating
 from fedqcl.parts import Batch, Shard, Spec
 from fedqcl.parts.losses import cross_entropy
@@ -105,6 +105,13 @@ class EWC(Method):
     def server_state(self, spec: Spec, net: nn.Module) -> Anchor:
         """No weight matters yet."""
         return Anchor(net, spec)
+
+    def clients_hold(self, server: nn.Module) -> Held:
+        """The model of the last task, and ``F`` unless it is their own."""
+        anchor = cast(Anchor, server)
+        if self.fisher == "local":
+            return {"never": anchor.weights}
+        return {"never": anchor.weights, "task": anchor.fisher}
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Mean cross-entropy of the current samples and the penalty, ``[]``."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedqcl.methods.base import ClientState, Method, Stats, Weights
+from fedqcl.methods.base import ClientState, Held, Method, Stats, Weights
 from fedqcl.methods.replay import evaluating
 from fedqcl.parts import Batch, Shard, Spec
 from fedqcl.parts.losses import cross_entropy
@@ -61,6 +61,10 @@ class FedProto(Method):
     def server_state(self, spec: Spec, net: nn.Module) -> Prototypes:
         """No prototypes yet."""
         return Prototypes(spec.num_classes, cast(FeatureNet, net).head.in_features)
+
+    def clients_hold(self, server: nn.Module) -> Held:
+        """The prototypes."""
+        return {"round": server}
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """``mean cross-entropy + weight * distance``, ``[]``."""
