@@ -18,7 +18,7 @@ from fedqcl.engine import Engine
 from fedqcl.engine.replica import Report
 from fedqcl.methods import FedAvg, Method
 from fedqcl.schedule import Schedule
-from tests.helpers.methods import method_classes
+from tests.helpers.methods import shipped_methods
 from tests.helpers.toy import Normed, toy_data, toy_engine, toy_learner
 
 Scenario = Literal["task", "class"]
@@ -118,7 +118,7 @@ def watched(name: str, scenario: Scenario = "task", engine: dict[str, Any] | Non
 
 
 def test_the_table_has_every_method_of_the_package() -> None:
-    assert EXPECTED.keys() == {cls.__name__ for cls in method_classes()}
+    assert EXPECTED.keys() == {cls.__name__ for cls in shipped_methods()}
 
 
 @pytest.mark.parametrize("name", EXPECTED)

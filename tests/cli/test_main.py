@@ -12,10 +12,10 @@ from fedqcl.cli.main import COMMANDS, main
 from fedqcl.errors import InputError
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.version import __version__
-from tests.helpers.methods import method_classes
+from tests.helpers.methods import shipped_methods
 from tests.helpers.process import run_python
 
-METHODS = ", ".join(cls.__name__ for cls in method_classes())
+METHODS = ", ".join(cls.__name__ for cls in shipped_methods())
 
 
 class Outcome(NamedTuple):
@@ -93,8 +93,8 @@ WORDS = {
     "--data.num_clients 0": f"data.num_clients: 0 is not accepted; {COUNT}",
     "--data.validation 1": "data.validation: 1 is not accepted; give a number from 0 up, below 1",
     "--data.tasks [3,0]": f"data.tasks: [3,0] is not accepted; {COUNT} or a list, each a whole number from 1 up",
-    "--model.method.V -1": "model.method.V: -1 is not accepted; give a number above 0",
-    "--model.method.V nan": "model.method.V: nan is not accepted; give a number above 0",
+    "--model.method.V -1": "model.method.V: -1 is not accepted; give a number above 0 or a list, each a number above 0",
+    "--model.method.V nan": "model.method.V: nan is not accepted; give a number above 0 or a list, each a number above 0",
     "--model.method.delta nan": "model.method.delta: nan is not accepted; give a number",
     "--model.optimizer.lr fast": "model.optimizer.lr: fast is not accepted; give a number",
     "--model.optimizer.lr -1": "model.optimizer: Invalid learning rate: -1.0",
