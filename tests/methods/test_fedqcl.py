@@ -334,3 +334,21 @@ def test_the_last_task_has_no_next_one_to_measure_among() -> None:
     toy_fit(
         toy_learner(FedQCL(V=4, memory=9, replay_batch=2, queue_scope="seen")), toy_data(scenario="class"), rounds=1
     )
+
+
+def test_the_replay_batch_only_scales_the_queue() -> None:
+    """By the number of batches: half as large ones count twice, whatever the number of samples."""
+    data = toy_data(Toy(per_class=6), num_clients=1, tasks=2)
+    pool, grown = data.train_pool(torch.device("cpu")), []
+    shards = [ClientShard(0, t, data.shards[t][0], pool, seed=0) for t in (0, 1)]
+    for replay_batch in (2, 4, 5):
+        net = toy_learner(FedAvg()).make_net(data.spec, 0)
+        method = FedQCL(delta=0, memory=7, replay_batch=replay_batch)
+        state = method.client_state(data.spec)
+        method.client_task(net, shards[0], state, nn.Module())
+        with torch.no_grad():
+            net.head.bias[0] += 3.0
+        method.client_round(net, shards[1], state, nn.Module())
+        grown.append(replay_batch * state.queue.value[0].item())
+    assert grown[0] > 1
+    assert grown == pytest.approx([grown[0]] * 3, rel=1e-5)

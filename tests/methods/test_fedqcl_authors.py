@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from fedqcl.data.module import ClientShard
 from fedqcl.methods import FedQCL, FedQCLAuthors
-from fedqcl.methods.fedqcl_authors import AuthorsState
+from fedqcl.methods.fedqcl import QueueState
 from tests.helpers.toy import Given, Linear, Normed, Toy, copied, odds_net, same, toy_data, toy_fit, toy_learner
 
 SMALL = {"V": 4, "delta": -0.5, "memory": 9, "replay_batch": 2}
@@ -41,10 +42,12 @@ def test_each_peculiarity_makes_a_difference_by_itself(option: str) -> None:
     )
 
 
-def scene(method: FedQCLAuthors, net: type[Linear] | type[Normed]) -> tuple[Any, nn.Module, AuthorsState]:
+def scene(method: FedQCL, net: type[Linear] | type[Normed]) -> tuple[ClientShard, nn.Module, QueueState]:
     """A lone client in the second task; a net that knows nothing is what the first task ended with."""
     data = toy_data(Toy(per_class=6), num_clients=1, tasks=2)
-    pool, flat = data.train_pool(CPU), net(1, 6).train()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        pool, flat = data.train_pool(CPU), net(1, 6).train()
     for p in flat.head.parameters():
         nn.init.zeros_(p)
     shards = [ClientShard(0, t, data.shards[t][0], pool, seed=0) for t in (0, 1)]
@@ -123,3 +126,17 @@ def test_nothing_of_the_first_task_is_stored_if_so_asked() -> None:
     assert engine.clients[0].memory.count.tolist() == [0, 4, 5]
     assert all(m.clients[0]["queue.value"][0] == 0 for m in moments)
     assert moments[-1].clients[0]["queue.value"][1] > 0
+
+
+@pytest.mark.parametrize(("method", "exact"), [(FedQCL, True), (FedQCLAuthors, False)])
+def test_measured_in_two_modes_a_model_seems_to_forget_that_has_not_changed(method: type[FedQCL], exact: bool) -> None:
+    shard, net, state = scene(method(memory=5, replay_batch=3, delta=-5), Normed)
+    with torch.no_grad():
+        net.head.weight.copy_(torch.linspace(-9, 9, 30).view(6, 5))
+        reference = method(memory=5, replay_batch=3).replay_loss(net.eval(), state.memory, shard, 0)
+        state.queue.reference.copy_(reference)
+        method(memory=5, replay_batch=3, delta=-5).client_round(
+            net.train(), replace(shard, last_round=False), state, net
+        )
+    moved = state.queue.value[0].item()
+    assert moved == pytest.approx(5, abs=1e-5) if exact else abs(moved - 5) > 0.01
