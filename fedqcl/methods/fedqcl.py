@@ -165,10 +165,10 @@ class FedQCL(Method):
         if isinstance(state.memory, LogitMemory):
             with evaluating(net):
                 state.memory.remember(net, shard)
-        state.queue.value[shard.task] = self.initial_queue
+        if len(shard):
+            state.queue.value[shard.task] = self.initial_queue
         newest = min(shard.task + (self.queue_scope == "seen"), len(state.memory.count) - 1)
-        with evaluating(net):
-            state.queue.reference.copy_(self.replay_loss(net, state.memory, shard, newest))
+        state.queue.reference.copy_(self.replay_loss(net, state.memory, shard, newest))
         return {}
 
     def replay_loss(self, net: nn.Module, memory: Memory, shard: Shard, newest: int) -> Tensor:

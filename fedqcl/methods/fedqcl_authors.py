@@ -88,11 +88,11 @@ class FedQCLAuthors(FedQCL):
         """As in FedQCL; and measure what the queues of the next task's last round are measured from."""
         if self.skip_first_task and shard.task == 0:
             return {}
-        super().client_task(net, shard, client, server)
-        state = cast(AuthorsState, client)
-        smaller = copy.deepcopy(state.memory)
-        self._trim(smaller)
         with evaluating(net):
+            super().client_task(net, shard, client, server)
+            state = cast(AuthorsState, client)
+            smaller = copy.deepcopy(state.memory)
+            self._trim(smaller)
             state.trimmed_reference.copy_(self.replay_loss(net, smaller, shard, shard.task))
         return {}
 
