@@ -21,14 +21,16 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker) ->
     """
     server = engine.server
     for task in range(schedule.num_tasks):
+        engine.start_task()
         for round in range(schedule.rounds):
             tracker.start_round()
             average, stats, reports = engine.average(), [], []
-            for locals in engine.broadcast(schedule.participants(task, round), task):  # w_i <- w
+            active, last = schedule.participants(task, round), schedule.is_last(round)
+            for locals in engine.broadcast(active, task, last_round=last):  # w_i <- w
                 engine.local_steps(locals, round)  # R epochs of SGD on the method's loss, clients in parallel
                 for local in locals:
                     stats.append(engine.call(method.client_round, local))  # FedQCL: the queues
-                    average.add(local.net, weight=len(local.shard))
+                    average.add(local.net, engine.weight(local.shard))  # n_i
                     reports.append(local.report())
             weights = average.reduce()  # sum_i p_i w_i
             if weights is not None:

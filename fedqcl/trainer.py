@@ -15,14 +15,15 @@ from lightning.fabric import Fabric
 
 from fedqcl import loop
 from fedqcl.checkpoint import load_model, save_model
+from fedqcl.costs import Costs
 from fedqcl.data import FederatedData
-from fedqcl.engine import Engine
+from fedqcl.engine import Engine, Personal, Weighting
 from fedqcl.engine.determinism import deterministic_algorithms
 from fedqcl.engine.graphed import starts_at_zero
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
 from fedqcl.engine.memory import check_memory, peak_memory
 from fedqcl.errors import InputError
-from fedqcl.evaluate import Evaluator
+from fedqcl.evaluate import ClientEvaluator, Evaluator
 from fedqcl.learner import Learner
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
@@ -49,6 +50,13 @@ class FederatedTrainer:
         rounds: ``C``, communication rounds of a task.
         epochs: ``R``, epochs a client trains in a round.
         participation: share of the clients that take part in a round, drawn afresh each round.
+        weighting: what a client's model weighs in the average: its number of images of the current ``task``, of the
+            ``first_task`` (as in the authors' code), or the same as any other's: ``uniform``.
+        personal: what of its model a client keeps to itself from round to round instead of the average: ``nothing``;
+            BatchNorm's running ``statistics`` (as in the authors' code); or the whole ``model``.
+        evaluation: ``server``: the global model is tested on all images; ``clients``: each client's model on a share of
+            its own, dealt out as the training images are (as in the authors' code).
+        restart: start every task from the initial model: independent training, whose figure is the learning accuracy.
         executor: ``graphed`` captures each client's step in a CUDA graph, and runs clients at once; ``eager`` is plain
             PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA with optimizers that can be restarted
             in a graph, as most can.
@@ -72,6 +80,10 @@ class FederatedTrainer:
         rounds: Count = 10,
         epochs: Count = 5,
         participation: Share = 1.0,
+        weighting: Weighting = "task",
+        personal: Personal = "nothing",
+        evaluation: Literal["server", "clients"] = "server",
+        restart: bool = False,
         executor: Literal["auto", "eager", "graphed"] = "auto",
         concurrency: Count = 5,
         deterministic: bool = False,
@@ -89,6 +101,10 @@ class FederatedTrainer:
         self.rounds = rounds
         self.epochs = epochs
         self.participation = participation
+        self.weighting = weighting
+        self.personal = personal
+        self.evaluation = evaluation
+        self.restart = restart
         self.executor = executor
         self.concurrency = concurrency
         self.deterministic = deterministic
@@ -181,13 +197,23 @@ class FederatedTrainer:
         assert data.spec is not None
         log = self._log(fabric)
         try:
-            engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency)
+            engine = Engine(
+                fabric,
+                learner,
+                data,
+                self.epochs,
+                self.executor,
+                self.concurrency,
+                self.personal,
+                self.weighting,
+                self.restart,
+            )
             schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
-            pool = data.evaluation_pool(fabric.device, data.evaluated_on)
-            needed = engine.footprint(pool).total if fabric.device.type == "cuda" else None
+            evaluator = self._evaluator(fabric, data, engine)
+            needed = engine.footprint(evaluator.pool).total if fabric.device.type == "cuda" else None
             memory = check_memory(needed, fabric.device) if needed else None
             log.start(self._info(fabric, learner, data, memory))
-            tracker = Tracker(Evaluator(fabric, pool, data.spec), log, schedule, engine.server.num_bytes)
+            tracker = Tracker(evaluator, log, schedule, Costs(engine))
             loop.fit(learner.method, engine, schedule, tracker)
             summary = {
                 **tracker.summary(),
@@ -207,6 +233,13 @@ class FederatedTrainer:
             raise
         fabric.barrier()
         return summary
+
+    def _evaluator(self, fabric: Fabric, data: FederatedData, engine: Engine) -> Evaluator:
+        assert data.spec is not None
+        pool = data.evaluation_pool(fabric.device, data.evaluated_on)
+        if self.evaluation == "server":
+            return Evaluator(fabric, pool, data.spec)
+        return ClientEvaluator(fabric, pool, data.spec, data.evaluation_shards(data.evaluated_on), engine.clients)
 
     def _make_folder(self, learner: Learner, data: FederatedData) -> None:
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"

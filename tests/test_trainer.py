@@ -34,6 +34,7 @@ KEYS = {
     "wall_seconds",
     "train_seconds",
     "client_steps",
+    "costs",
     "device",
     "seed",
     "versions",

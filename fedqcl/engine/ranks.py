@@ -18,16 +18,23 @@ from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
 from fedqcl.engine.memory import Footprint
 from fedqcl.engine.replica import Replica
-from fedqcl.engine.server import Server
+from fedqcl.engine.server import Server, num_values, personal_entries
 from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, Stats
 from fedqcl.parts import Shard
+from fedqcl.parts.weights import Entries
 
+Personal = Literal["nothing", "statistics", "model"]
+Weighting = Literal["task", "first_task", "uniform"]
 ClientHook = Callable[[nn.Module, Shard, ClientState, nn.Module], Stats]
 
 
 class Engine:
     """Hosts this rank's share of the clients, the same ones for the whole run.
+
+    Attributes:
+        num_shared: how many numbers of the model clients and server exchange in a round.
+        num_reported: how many numbers each client reported for the last sum.
 
     Args:
         fabric: launched already.
@@ -37,6 +44,10 @@ class Engine:
         executor: how local steps run; ``auto`` is ``graphed`` on CUDA, if the optimizer can be restarted there, else
             ``eager``.
         concurrency: how many clients of a rank run at once, where the executor can.
+        personal: what of the model clients keep to themselves from round to round.
+        weighting: what a client's model weighs in the average: its images of the current task, those of the first, or
+            the same as any other.
+        restart: start every task from the initial model.
     """
 
     def __init__(
@@ -47,25 +58,52 @@ class Engine:
         epochs: int,
         executor: Literal["auto", "eager", "graphed"] = "auto",
         concurrency: int = 5,
+        personal: Personal = "nothing",
+        weighting: Weighting = "task",
+        restart: bool = False,
     ) -> None:
         assert data.spec is not None
         self.fabric = fabric
         self.learner = learner
         self.data = data
         self.pool = data.train_pool(fabric.device)
-        self.sampler = Sampler(data.seed, data.batch_size, learner.method.replay_batch, epochs, data.augment)
+        labels = data.train.y if data.sampling == "balanced" else None
+        self.sampler = Sampler(data.seed, data.batch_size, learner.method.replay_batch, epochs, data.augment, labels)
         cuda = fabric.device.type == "cuda"
         net = learner.make_net(data.spec, data.seed).to(fabric.device).eval()
         net = net.to(memory_format=torch.channels_last) if cuda else net
         self.server = Server(net, learner.method.server_state(data.spec, net).to(fabric.device))
+        self.initial = Entries(self.server.weights()) if restart else None
+        self.weighting = weighting
+        self.num_shared = num_values(self.server.weights()) - num_values(personal_entries(net, personal))
+        self.num_reported = 0
         loads = [sum(len(shards[i]) for shards in data.shards) for i in range(data.num_clients)]
         mine = deal_clients(loads, fabric.world_size)[fabric.global_rank]
-        self.clients = {i: learner.method.client_state(data.spec) for i in mine}
+        self.clients = {i: self._client_state(i, personal) for i in mine}
         graphed = executor == "graphed" or (executor == "auto" and cuda and starts_at_zero(learner))
         self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)
-        blank = learner.method.client_state(data.spec)
+        blank = self._client_state(0, personal)
         seats = min(concurrency, len(mine)) if graphed else 1
         self.replicas = [Replica(net, blank, fabric.device) for _ in range(max(1, seats))]
+
+    def _client_state(self, client: int, personal: Personal) -> ClientState:
+        """The state that a client starts with, on the CPU."""
+        assert self.data.spec is not None
+        state, net = self.learner.method.client_state(self.data.spec), self.server.net
+        state.start(client, net)
+        state.personal = Entries(personal_entries(net, personal))
+        return state.cpu()
+
+    def start_task(self) -> None:
+        """Set the global model back to where the first task started, if every task is to start there."""
+        if self.initial is not None:
+            self.server.load(self.initial.by_name())
+
+    def weight(self, shard: Shard) -> int:
+        """``n_i``: what a client's model weighs in the round's average."""
+        if self.weighting == "uniform":
+            return 1
+        return len(self.data.shards[0][shard.client]) if self.weighting == "first_task" else len(shard)
 
     def footprint(self, test: Pool) -> Footprint:
         """What the run's memory follows from.
@@ -95,9 +133,13 @@ class Engine:
 
     def sum(self, stats: Sequence[Stats]) -> dict[str, Tensor]:
         """Add up what the method's client hooks returned, over all clients of all ranks."""
-        return sum_stats(stats, self.fabric.device)
+        sums = sum_stats(stats, self.fabric.device)
+        self.num_reported = num_values(sums)
+        return sums
 
-    def broadcast(self, active: Sequence[int], task: int, idle_too: bool = False) -> Iterator[list[Replica]]:
+    def broadcast(
+        self, active: Sequence[int], task: int, idle_too: bool = False, last_round: bool = True
+    ) -> Iterator[list[Replica]]:
         """Seat this rank's active clients, as many at a time as run at once, each with the global model.
 
         When the caller asks for the next ones, those before are done and their states are put away.
@@ -106,6 +148,7 @@ class Engine:
             active: client ids, sorted.
             task: the current task.
             idle_too: seat also the clients without samples of the task, who otherwise sit out.
+            last_round: whether the task ends with this round.
         """
         mine = [i for i in active if i in self.clients and (idle_too or len(self.data.shards[task][i]))]
         for client in self.clients.keys() - mine:
@@ -114,7 +157,7 @@ class Engine:
             wave = mine[start : start + len(self.replicas)]
             locals = self.replicas[: len(wave)]
             for client, local in zip(wave, locals, strict=True):
-                shard = ClientShard(client, task, self.data.shards[task][client], self.pool, self.data.seed)
+                shard = ClientShard(client, task, self.data.shards[task][client], self.pool, self.data.seed, last_round)
                 local.seat(self.server, self.clients[client], shard)
             yield locals
             for client, local in zip(wave, locals, strict=True):

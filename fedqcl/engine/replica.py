@@ -51,15 +51,22 @@ class Replica:
         self.loss = torch.zeros((), device=device)
 
     def seat(self, server: Server, state: ClientState, shard: ClientShard) -> None:
-        """Let a client take over: the global model and its own state."""
+        """Let a client take over: the global model, its own state and what of the model it keeps to itself."""
         copy_entries(federated_entries(self.net), server.weights())
         copy_entries(dict(self.state.named_buffers()), dict(state.named_buffers()))
+        copy_entries(self._personal(), self.state.personal.by_name())
         self.shard = shard
         self.loss.zero_()
 
     def leave(self, state: ClientState) -> None:
         """Write the client's state back to where it rests."""
+        copy_entries(self.state.personal.by_name(), self._personal())
         copy_entries(dict(state.named_buffers()), dict(self.state.named_buffers()))
+
+    def _personal(self) -> dict[str, Tensor]:
+        """The model's entries that the client keeps to itself."""
+        entries = federated_entries(self.net)
+        return {name: entries[name] for name in self.state.personal.by_name()}
 
     def report(self) -> Report:
         """Sum up the local steps."""

@@ -48,8 +48,8 @@ class RoundRecord:
         forgetting: as a fraction; NaN in the first task.
         loss: mean of the clients' training losses, weighted by their samples.
         seconds: spent training, evaluation excluded.
-        bytes_sent: from the clients to the server, all together.
-        bytes_received: from the server to the clients, all together.
+        bytes_sent: from the clients to the server, all together; with what a task's end takes in its last round.
+        bytes_received: from the server to the clients, likewise.
         clients: the clients, those included that sat the round out and keep their state.
     """
 

@@ -186,9 +186,7 @@ def test_a_file_for_one_key() -> None:
     Path("method.yaml").write_text("{class_path: FedQCL, init_args: {V: 3}}")
     assert parse("--config", "a.yaml", "--model.method", "method.yaml").model.method.V == 3
     Path("method.yaml").write_text("{class_path: FedQCL, init_args: {V: -3}}")
-    with pytest.raises(
-        InputError, match=r"^model\.method\.V: -3 is not accepted in method\.yaml; give a number above 0$"
-    ):
+    with pytest.raises(InputError, match=r"^model\.method\.V: -3 is not accepted in method\.yaml; give a number above"):
         parse("--config", "a.yaml", "--model.method", "method.yaml")
 
 

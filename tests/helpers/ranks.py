@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from fedqcl.data import Augment, FederatedData
-from fedqcl.methods import FedQCL
+from fedqcl.methods import FedQCL, FedQCLAuthors
 from fedqcl.models import Net, SmallResNet
 from fedqcl.report import plots
 from fedqcl.trainer import FederatedTrainer
@@ -17,9 +17,14 @@ from tests.helpers.process import contained
 from tests.helpers.toy import Toy, toy_learner
 
 CASES: dict[str, dict[str, Any]] = {
-    "full": {"num_clients": 4, "alpha": 1.0, "participation": 1.0},
+    "full": {"data": {"num_clients": 4, "alpha": 1.0}},
     # So uneven that some clients have no samples of some task.
-    "partial": {"num_clients": 5, "alpha": 0.02, "participation": 0.4},
+    "partial": {"data": {"num_clients": 5, "alpha": 0.02}, "trainer": {"participation": 0.4}},
+    "authors": {
+        "data": {"num_clients": 4, "alpha": 1.0, "equalise": True, "sampling": "balanced"},
+        "trainer": {"personal": "statistics", "weighting": "first_task", "evaluation": "clients"},
+        "method": FedQCLAuthors,
+    },
 }
 
 
@@ -28,25 +33,30 @@ def small_net(in_channels: int, num_classes: int) -> Net:
 
 
 def main(root: str, case: str, *devices: str) -> None:
-    options = dict(CASES[case])
-    participation = options.pop("participation")
+    options = CASES[case]
+    method = options.get("method", FedQCL)
     for count in devices:
         data = FederatedData(
-            Toy(per_class=16, noise=150), tasks=3, batch_size=8, augment=Augment(crop=1, flip=True), seed=1, **options
+            Toy(per_class=16, noise=150),
+            tasks=3,
+            batch_size=8,
+            augment=Augment(crop=1, flip=True, frozen=case == "authors"),
+            seed=1,
+            **options["data"],
         )
         trainer = FederatedTrainer(
             accelerator="cpu",
             devices=int(count),
             rounds=2,
             epochs=1,
-            participation=participation,
             root=root,
             name=f"{case}-{count}",
             console="quiet",
             start_method="fork",
+            **options.get("trainer", {}),
         )
         with contained():
-            trainer.fit(toy_learner(FedQCL(V=2, delta=-0.05, memory=9, replay_batch=4), net=small_net), data)
+            trainer.fit(toy_learner(method(V=2, delta=-0.05, memory=9, replay_batch=4), net=small_net), data)
 
 
 if __name__ == "__main__":
