@@ -23,7 +23,7 @@ from fedqcl.engine.graphed import starts_at_zero
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
 from fedqcl.engine.memory import check_memory, peak_memory
 from fedqcl.errors import InputError
-from fedqcl.evaluate import ClientEvaluator, Evaluator
+from fedqcl.evaluate import BATCH, ClientEvaluator, Evaluator
 from fedqcl.learner import Learner
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
@@ -210,7 +210,7 @@ class FederatedTrainer:
             )
             schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
             evaluator = self._evaluator(fabric, data, engine)
-            needed = engine.footprint(evaluator.pool).total if fabric.device.type == "cuda" else None
+            needed = engine.footprint(evaluator.pool, BATCH).total if fabric.device.type == "cuda" else None
             memory = check_memory(needed, fabric.device) if needed else None
             log.start(self._info(fabric, learner, data, memory))
             tracker = Tracker(evaluator, log, schedule, Costs(engine))

@@ -13,7 +13,6 @@ from fedqcl.data.pool import Pool
 from fedqcl.engine.averaging import all_reduce
 from fedqcl.engine.graphed import AHEAD
 from fedqcl.errors import InputError
-from fedqcl.evaluate import BATCH as TEST_BATCH
 from fedqcl.parts import Spec
 
 # Seen on an H200: what cuBLAS and cuDNN take for every stream, and how many of the largest activations are about at
@@ -34,6 +33,7 @@ class Footprint:
         largest: numbers in the largest of these, per sample.
         pixels: bytes of one image.
         step: samples of the largest step, current and replayed ones.
+        test: samples of a test's batch.
         replicas: clients at work at once.
         mixed: whether activations are bfloat16.
         graphed: whether steps are captured.
@@ -46,6 +46,7 @@ class Footprint:
     largest: int
     pixels: int
     step: int
+    test: int
     replicas: int
     mixed: bool
     graphed: bool
@@ -59,6 +60,7 @@ class Footprint:
         pools: Sequence[Pool],
         *,
         step: int,
+        test: int,
         replicas: int,
         mixed: bool,
         graphed: bool,
@@ -73,6 +75,7 @@ class Footprint:
             largest=largest,
             pixels=spec.channels * spec.size[0] * spec.size[1],
             step=step,
+            test=test,
             replicas=replicas,
             mixed=mixed,
             graphed=graphed,
@@ -95,7 +98,7 @@ class Footprint:
     def total(self) -> int:
         """Bytes that a rank will hold at most."""
         average = 7 * self.weights  # float64: the start, the sum, one client's difference; and its net once more
-        test = (2 if self.mixed else 4) * TEST_BATCH * PASSING_IN_TEST * self.largest
+        test = (2 if self.mixed else 4) * self.test * PASSING_IN_TEST * self.largest
         standing = self.images + self.weights + self.state + WORKSPACE
         return standing + self.replicas * self.replica + average + test
 

@@ -105,11 +105,12 @@ class Engine:
             return 1
         return len(self.data.shards[0][shard.client]) if self.weighting == "first_task" else len(shard)
 
-    def footprint(self, test: Pool) -> Footprint:
+    def footprint(self, test: Pool, test_batch: int) -> Footprint:
         """What the run's memory follows from.
 
         Args:
             test: the images the global model is tested on.
+            test_batch: how many of them at a time.
         """
         spec, blank = self.data.spec, next(iter(self.replicas)).state
         assert spec is not None
@@ -122,6 +123,7 @@ class Engine:
             spec,
             [self.pool, test],
             step=self.sampler.batch_size + groups * self.sampler.replay_batch,
+            test=test_batch,
             replicas=len(self.replicas),
             mixed=mixed,
             graphed=isinstance(self.executor, GraphedExecutor),

@@ -7,7 +7,6 @@ from torch import nn
 from fedqcl.engine.graphed import AHEAD
 from fedqcl.engine.memory import PASSING, PASSING_IN_TEST, WORKSPACE, Footprint, activations, check_memory, peak_memory
 from fedqcl.errors import InputError
-from fedqcl.evaluate import BATCH
 from fedqcl.learner import Learner
 from fedqcl.methods import FedQCL
 from fedqcl.parts import Spec
@@ -23,12 +22,12 @@ def test_what_a_step_saves_is_counted_once() -> None:
 
 
 def test_a_client_at_work() -> None:
-    sizes = {"images": 7, "weights": 1000, "state": 50, "saved": 11, "largest": 5, "pixels": 4, "step": 3}
+    sizes = {"images": 7, "weights": 1000, "state": 50, "saved": 11, "largest": 5, "pixels": 4, "step": 3, "test": 9}
     plain = Footprint(**sizes, replicas=2, mixed=False, graphed=False)
     assert plain.replica == 2 * 1000 + 50 + 4 * 3 * (11 + PASSING * 5)
     mixed = Footprint(**sizes, replicas=2, mixed=True, graphed=True)
     assert mixed.replica == 3 * 1000 + 50 + 2 * 3 * (11 + PASSING * 5) + WORKSPACE + AHEAD * 3 * 4
-    test = 4 * BATCH * PASSING_IN_TEST * 5
+    test = 4 * 9 * PASSING_IN_TEST * 5
     assert plain.total == 7 + 1000 + 50 + WORKSPACE + 2 * plain.replica + 7 * 1000 + test
 
 
@@ -36,7 +35,7 @@ def test_the_largest_step_replays_every_past_task() -> None:
     data = toy_data(batch_size=4)
     engine = toy_engine(Learner(FedQCL(replay_batch=3)), data)
     assert data.spec is not None
-    footprint = engine.footprint(engine.pool)
+    footprint = engine.footprint(engine.pool, 9)
     assert footprint.step == 4 + 3 * (data.spec.num_tasks - 1)
     assert footprint.weights == 4 * sum(v.numel() for v in engine.server.net.parameters()) + sum(
         v.numel() * v.element_size() for v in engine.server.net.buffers()
