@@ -23,22 +23,20 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker) ->
     for task in range(schedule.num_tasks):
         for round in range(schedule.rounds):
             tracker.start_round()
-            average, stats, reports = engine.average(), [], []
+            updates = engine.updates(task, round)
             for locals in engine.broadcast(schedule.participants(task, round), task):  # w_i <- w
-                engine.local_steps(locals, round)  # R epochs of SGD on the method's loss, clients in parallel
-                for local in locals:
-                    stats.append(engine.call(method.client_round, local))  # FedQCL: the queues
-                    average.add(local.net, weight=len(local.shard))
-                    reports.append(local.report())
-            weights = average.reduce()  # sum_i p_i w_i
+                for local in engine.local_steps(locals, round):  # R epochs of SGD on the method's loss
+                    with engine.faults.watching(local):
+                        updates.add(local, engine.call(method.client_round, local))  # FedQCL: the queues
+            weights = engine.average(updates)  # sum_i p_i w_i
             if weights is not None:
-                server.load(method.server_round(server.weights(), weights, engine.sum(stats), server.state))
-            tracker.end_round(task, round, engine, reports)
-        stats = [
-            engine.call(method.client_task, local)
-            for locals in engine.broadcast(schedule.everyone, task, idle_too=True)
-            for local in locals
-        ]
+                server.load(method.server_round(server.weights(), weights, engine.sum(updates.stats), server.state))
+            tracker.end_round(task, round, engine, updates.reports)
+        stats = []
+        for locals in engine.broadcast(schedule.everyone, task, idle_too=True):
+            for local in locals:
+                with engine.faults.watching(local):
+                    stats.append(engine.call(method.client_task, local))
         method.server_task(server.net, engine.sum(stats), server.state, task, schedule.server_generator(task))
         engine.agree()
         tracker.end_task(task, engine)

@@ -16,6 +16,7 @@ from fedqcl import loop
 from fedqcl.checkpoint import load_model, save_model
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
+from fedqcl.engine.faults import Faults
 from fedqcl.engine.graphed import starts_at_zero
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
 from fedqcl.errors import InputError
@@ -54,6 +55,11 @@ class FederatedTrainer:
         root: folder of all runs.
         name: the run's name; one made of data set, method and seed by default.
         logger: a tracking service to report to besides the run folder.
+        on_client_error: ``raise`` ends the run when a client's step or hook raises; ``skip`` leaves the client out of
+            the round, its state as before, and says so.
+        on_nonfinite: ``raise`` ends the run when a client's update has infinite or undefined numbers; ``drop`` leaves
+            the client out of the round, its state as before, and says so. A round without a usable update keeps the
+            model.
         console: how much to print.
         start_method: how ranks are started; ``fork`` is quick, and for the CPU alone.
     """
@@ -73,6 +79,8 @@ class FederatedTrainer:
         root: str = "runs",
         name: str | None = None,
         logger: WandbLogger | None = None,
+        on_client_error: Literal["raise", "skip"] = "raise",
+        on_nonfinite: Literal["raise", "drop"] = "raise",
         console: Literal["quiet", "normal", "verbose"] = "normal",
         start_method: Literal["popen", "fork", "spawn"] = "popen",
     ) -> None:
@@ -89,6 +97,8 @@ class FederatedTrainer:
         self.root = root
         self.name = name
         self.logger = logger
+        self.on_client_error = on_client_error
+        self.on_nonfinite = on_nonfinite
         self.console = console
         self.start_method = start_method
         self.config: dict[str, Any] = {}
@@ -174,7 +184,8 @@ class FederatedTrainer:
         log = self._log(fabric)
         try:
             log.start(self._info(fabric, learner, data))
-            engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency)
+            faults = Faults(self.on_client_error, self.on_nonfinite)
+            engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency, faults)
             schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
             pool = data.evaluation_pool(fabric.device, data.evaluated_on)
             tracker = Tracker(Evaluator(fabric, pool, data.spec), log, schedule, engine.server.num_bytes)

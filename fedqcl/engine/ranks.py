@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard, FederatedData
 from fedqcl.data.stream import Sampler
-from fedqcl.engine.averaging import WeightedAverage, sum_stats, take_from_first
+from fedqcl.engine.averaging import sum_stats, take_from_first
 from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
+from fedqcl.engine.faults import Faults
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
 from fedqcl.engine.replica import Replica
-from fedqcl.engine.server import Server
+from fedqcl.engine.server import Server, copy_entries
+from fedqcl.engine.updates import Updates
 from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, Stats
 from fedqcl.parts import Shard
@@ -35,6 +37,7 @@ class Engine:
         executor: how local steps run; ``auto`` is ``graphed`` on CUDA, if the optimizer can be restarted there, else
             ``eager``.
         concurrency: how many clients of a rank run at once, where the executor can.
+        faults: what becomes of a client that fails; by default it ends the run.
     """
 
     def __init__(
@@ -45,11 +48,13 @@ class Engine:
         epochs: int,
         executor: Literal["auto", "eager", "graphed"] = "auto",
         concurrency: int = 5,
+        faults: Faults | None = None,
     ) -> None:
         assert data.spec is not None
         self.fabric = fabric
         self.learner = learner
         self.data = data
+        self.faults = faults or Faults()
         self.pool = data.train_pool(fabric.device)
         self.sampler = Sampler(data.seed, data.batch_size, learner.method.replay_batch, epochs, data.augment)
         cuda = fabric.device.type == "cuda"
@@ -59,15 +64,36 @@ class Engine:
         loads = [sum(len(shards[i]) for shards in data.shards) for i in range(data.num_clients)]
         mine = deal_clients(loads, fabric.world_size)[fabric.global_rank]
         self.clients = {i: learner.method.client_state(data.spec) for i in mine}
+        # The buffers that clients had before the round, for those that may have to be left out of it.
+        self._before: dict[int, dict[str, Tensor]] = {}
         graphed = executor == "graphed" or (executor == "auto" and cuda and starts_at_zero(learner))
         self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)
         blank = learner.method.client_state(data.spec)
         seats = min(concurrency, len(mine)) if graphed else 1
         self.replicas = [Replica(net, blank, fabric.device) for _ in range(max(1, seats))]
 
-    def average(self) -> WeightedAverage:
-        """An empty average to add the round's models to."""
-        return WeightedAverage(self.server.net)
+    def updates(self, task: int, round: int) -> Updates:
+        """Nothing yet, to add what the round's clients bring."""
+        return Updates(self.server.net, self.data.num_clients, task, round)
+
+    def average(self, updates: Updates) -> dict[str, Tensor] | None:
+        """Average the models of all ranks' clients; one whose update is not finite is left out, if not refused.
+
+        Returns:
+            The average of each entry, float64; None if there was no usable update.
+
+        Raises:
+            InputError: an update is not finite, and that is to end the run.
+        """
+        average, diverged = updates.average.reduce()
+        self.faults.diverged(diverged, updates.task, updates.round)
+        updates.remove(diverged)
+        for client in self.clients.keys() & diverged:
+            copy_entries(dict(self.clients[client].named_buffers()), self._before[client])
+            self.clients[client].sit_out()
+            self.faults.drop(client, updates.task, updates.round)
+        self._before.clear()
+        return average
 
     def sum(self, stats: Sequence[Stats]) -> dict[str, Tensor]:
         """Add up what the method's client hooks returned, over all clients of all ranks."""
@@ -94,17 +120,37 @@ class Engine:
                 local.seat(self.server, self.clients[client], shard)
             yield locals
             for client, local in zip(wave, locals, strict=True):
-                local.leave(self.clients[client])
+                self._put_away(client, local)
 
-    def local_steps(self, locals: Sequence[Replica], round: int) -> None:
-        """Draw the round's batches and take the local steps, the clients in parallel where the executor can."""
+    def _put_away(self, client: int, local: Replica) -> None:
+        state = self.clients[client]
+        if local.failed:
+            if local.round is not None:
+                state.sit_out()
+            return
+        if self.faults.drops:
+            self._before[client] = {name: value.clone() for name, value in state.named_buffers()}
+        local.leave(state)
+
+    def local_steps(self, locals: Sequence[Replica], round: int) -> list[Replica]:
+        """Draw the round's batches and take the local steps, the clients in parallel where the executor can.
+
+        Returns:
+            Those of the clients that did not fail.
+        """
         for local in locals:
-            shard = local.shard
-            groups = self.clients[shard.client].replay(shard.task)
-            stream = self.sampler.draw(shard.client, shard.task, round, shard.index, groups)
-            local.stream = stream.to(self.fabric.device)
-            self.learner.arrange(local.net, stream.parts)
-        self.executor.run(locals, self.server.state)
+            local.round = round
+            with self.faults.watching(local):
+                self._draw(local, round)
+        self.executor.run([local for local in locals if not local.failed], self.server.state, self.faults.watching)
+        return [local for local in locals if not local.failed]
+
+    def _draw(self, local: Replica, round: int) -> None:
+        shard = local.shard
+        groups = self.clients[shard.client].replay(shard.task)
+        stream = self.sampler.draw(shard.client, shard.task, round, shard.index, groups)
+        local.stream = stream.to(self.fabric.device)
+        self.learner.arrange(local.net, stream.parts)
 
     def agree(self) -> None:
         """Take over the first rank's global model and server state: every rank has worked them out for itself."""

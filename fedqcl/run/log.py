@@ -39,6 +39,11 @@ class RunLog:
         for logger in self.loggers:
             logger.start(info, self.folder.path, run_id, self.console.say)
 
+    def warn(self, line: str) -> None:
+        """Of something that went wrong and did not end the run."""
+        if self.folder is not None:
+            self.console.warn(line)
+
     def round(self, record: RoundRecord) -> None:
         """After a round."""
         if self.folder is None:
