@@ -1,4 +1,4 @@
-"""What ends a run: a mistake that the user can mend, or a client that failed."""
+"""What ends a run: a mistake that the user can mend, or a client or a rank that failed."""
 
 
 class InputError(ValueError):
@@ -11,6 +11,18 @@ class InputError(ValueError):
 
 class ClientError(RuntimeError):
     """A client's step or hook raised; the message says which client, task and round, the cause what."""
+
+
+class RankError(RuntimeError):
+    """A rank that this process had started failed.
+
+    Attributes:
+        status: the exit status that the rank's failure calls for.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def first_line(error: BaseException) -> str:

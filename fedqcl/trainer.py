@@ -15,10 +15,11 @@ from lightning.fabric import Fabric
 from fedqcl import loop
 from fedqcl.checkpoint import load_model, save_model
 from fedqcl.data import FederatedData
-from fedqcl.engine import Engine
+from fedqcl.engine import Engine, guard
 from fedqcl.engine.faults import Faults
 from fedqcl.engine.graphed import starts_at_zero
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.pulse import PULSE, meeting
 from fedqcl.errors import InputError
 from fedqcl.evaluate import Evaluator
 from fedqcl.learner import Learner
@@ -29,7 +30,7 @@ from fedqcl.run.records import RunInfo
 from fedqcl.run.wandb import WandbLogger
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
-from fedqcl.types import Count, Share
+from fedqcl.types import Count, Positive, Share
 from fedqcl.version import __version__
 
 Job = Callable[[Fabric, Learner, FederatedData], Any]
@@ -62,6 +63,8 @@ class FederatedTrainer:
             model.
         console: how much to print.
         start_method: how ranks are started; ``fork`` is quick, and for the CPU alone.
+        timeout: seconds without any progress after which a rank that others wait for counts as hung, which ends the
+            run.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class FederatedTrainer:
         on_nonfinite: Literal["raise", "drop"] = "raise",
         console: Literal["quiet", "normal", "verbose"] = "normal",
         start_method: Literal["popen", "fork", "spawn"] = "popen",
+        timeout: Positive = 600.0,
     ) -> None:
         self.accelerator = accelerator
         self.devices = devices
@@ -101,6 +105,7 @@ class FederatedTrainer:
         self.on_nonfinite = on_nonfinite
         self.console = console
         self.start_method = start_method
+        self.timeout = timeout
         self.config: dict[str, Any] = {}
         self.config_text = ""
         self._folder: RunFolder | None = None
@@ -118,7 +123,7 @@ class FederatedTrainer:
         """
         self._started = time.perf_counter()
         result: dict[str, Any] = self._launch(
-            self._fit, model, datamodule, prepare=lambda: self._make_folder(model, datamodule)
+            "fit", self._fit, model, datamodule, lambda: self._make_folder(model, datamodule)
         )
         return result
 
@@ -133,7 +138,7 @@ class FederatedTrainer:
         Returns:
             ``average_accuracy`` and the ``accuracy`` of each task, fractions.
         """
-        return self._evaluate(model, datamodule, ckpt_path, datamodule.evaluated_on)
+        return self._evaluate("validate", model, datamodule, ckpt_path, datamodule.evaluated_on)
 
     def test(self, model: Learner, datamodule: FederatedData, ckpt_path: str) -> dict[str, Any]:
         """Evaluate a run's model on the test images.
@@ -146,10 +151,10 @@ class FederatedTrainer:
         Returns:
             ``average_accuracy`` and the ``accuracy`` of each task, fractions.
         """
-        return self._evaluate(model, datamodule, ckpt_path, "test")
+        return self._evaluate("test", model, datamodule, ckpt_path, "test")
 
     def _launch(
-        self, job: Job, learner: Learner, data: FederatedData, prepare: Callable[[], None] | None = None
+        self, command: str, job: Job, learner: Learner, data: FederatedData, prepare: Callable[[], None]
     ) -> Any:
         """Start the ranks and run a job on each; the result is the first rank's."""
         fabric = make_fabric(
@@ -163,9 +168,10 @@ class FederatedTrainer:
             data.setup()
             assert data.spec is not None
             learner.method.check(data.spec)
-        if prepare is not None and is_first():
+        if is_first():
             prepare()
-        return fabric.launch(partial(self._on_rank, job=job, learner=learner, data=data))
+        on_rank = partial(self._on_rank, job=job, learner=learner, data=data)
+        return guard.launch(fabric, on_rank, f"fedqcl {command}", self.timeout)
 
     def _check_graphed(self, fabric: Fabric, learner: Learner) -> None:
         if fabric.device.type != "cuda":
@@ -204,7 +210,8 @@ class FederatedTrainer:
         except BaseException:
             log.fail()
             raise
-        fabric.barrier()
+        with meeting():
+            fabric.barrier()
         return summary
 
     def _make_folder(self, learner: Learner, data: FederatedData) -> None:
@@ -235,11 +242,12 @@ class FederatedTrainer:
         )
 
     def _evaluate(
-        self, learner: Learner, data: FederatedData, ckpt_path: str, part: Literal["validation", "test"]
+        self, command: str, learner: Learner, data: FederatedData, ckpt_path: str, part: Literal["validation", "test"]
     ) -> dict[str, Any]:
         def job(fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
             assert data.spec is not None
             net = learner.make_net(data.spec, data.seed)
+            PULSE.follow(net)
             load_model(ckpt_path, net, data.spec, data.labels)
             evaluator = Evaluator(fabric, data.evaluation_pool(fabric.device, part), data.spec)
             correct, total = evaluator.count(net.to(fabric.device).eval(), data.spec.num_tasks)
@@ -253,7 +261,7 @@ class FederatedTrainer:
             assert data.spec is not None
             load_model(ckpt_path, learner.make_net(data.spec, data.seed), data.spec, data.labels)
 
-        result: dict[str, Any] = self._launch(job, learner, data, check)
+        result: dict[str, Any] = self._launch(command, job, learner, data, check)
         return result
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]
-from jsonargparse.typing import restricted_number_type
 from lightning.fabric.utilities.seed import seed_everything
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from torch import nn
@@ -25,9 +24,9 @@ from fedqcl.data import FederatedData
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
 from fedqcl.trainer import FederatedTrainer
+from fedqcl.types import Seed
 from fedqcl.version import __version__
 
-Seed = restricted_number_type("Seed", int, [(">=", 0), ("<", 2**32)], docstring="a whole number from 0 to 4294967295")
 _SEEDED = ("data",)
 _WORDS_ONLY = ("config", "quiet", "verbose", "help", "print_config")
 

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fedqcl.engine.pulse import meeting
 from fedqcl.engine.server import federated_entries
 from fedqcl.methods import Stats
 
@@ -113,7 +114,8 @@ def take_from_first(module: nn.Module) -> None:
     if not values or not dist.is_initialized():
         return
     flat = torch.cat([value.reshape(-1).double() for value in values])
-    dist.broadcast(flat, 0)
+    with meeting():
+        dist.broadcast(flat, 0)
     for value, new in zip(values, flat.split([value.numel() for value in values]), strict=True):
         value.copy_(new.view(value.shape))
 
@@ -121,7 +123,8 @@ def take_from_first(module: nn.Module) -> None:
 def all_reduce(value: Tensor, operation: Literal["sum", "max"] = "sum") -> None:
     """Combine over ranks, in place."""
     if dist.is_initialized():
-        dist.all_reduce(value, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX)
+        with meeting():
+            dist.all_reduce(value, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX)
 
 
 def gather(items: list[Any]) -> list[Any]:
@@ -129,5 +132,6 @@ def gather(items: list[Any]) -> list[Any]:
     if not dist.is_initialized():
         return items
     parts: list[list[Any]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(parts, items)
+    with meeting():
+        dist.all_gather_object(parts, items)
     return [item for part in parts for item in part]

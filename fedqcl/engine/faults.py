@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica, moment
 from fedqcl.errors import ClientError, InputError, first_line
 
@@ -34,18 +35,24 @@ class Faults:
         A user's mistake and a device that is out of memory or broken end the run in any case.
 
         Raises:
-            ClientError: what the block raised, as its cause.
+            ClientError: what the block raised, as its cause; or the block left the program as if all were done.
             InputError: the block's.
         """
+        PULSE.place = local.place
         try:
             yield
         except InputError as error:
             raise InputError(f"{error} ({local.place})") from error
+        except SystemExit as left:
+            if not left.code:
+                raise ClientError(f"{local.place}: left in the middle of the run") from left
+            raise
         except Exception as error:
             if not self.skips or _is_beyond_the_client(error):
                 raise ClientError(f"{local.place}: {first_line(error)}") from error
             local.failed = True
             self._lines.append(f"{local.place}: left out, {first_line(error)}")
+        PULSE.place = ""
 
     def diverged(self, clients: Sequence[int], task: int, round: int) -> None:
         """Note that clients' updates are not finite.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fedqcl.engine.eager import Precision, Watch, take_step
+from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
 from fedqcl.learner import Learner
 
@@ -140,6 +141,7 @@ class GraphedExecutor:
                             if position == start:
                                 step.fill(start)
                             step.graph.replay()
+                            PULSE.beats += 1
         for step in steps:
             here.wait_stream(step.cuda_stream)
 

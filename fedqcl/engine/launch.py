@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 from typing import Literal
 
 import torch
@@ -48,7 +47,7 @@ def make_fabric(
         devices=devices,
         num_nodes=num_nodes,
         precision=precision,
-        strategy="auto" if alone else FederatedStrategy(start_method=start_method, timeout=timedelta(minutes=30)),
+        strategy="auto" if alone else FederatedStrategy(start_method=start_method),
     )
 
 

@@ -16,6 +16,7 @@ from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.faults import Faults
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
+from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
 from fedqcl.engine.server import Server, copy_entries
 from fedqcl.engine.updates import Updates
@@ -61,6 +62,7 @@ class Engine:
         net = learner.make_net(data.spec, data.seed).to(fabric.device).eval()
         net = net.to(memory_format=torch.channels_last) if cuda else net
         self.server = Server(net, learner.method.server_state(data.spec, net).to(fabric.device))
+        PULSE.follow(net)
         loads = [sum(len(shards[i]) for shards in data.shards) for i in range(data.num_clients)]
         mine = deal_clients(loads, fabric.world_size)[fabric.global_rank]
         self.clients = {i: learner.method.client_state(data.spec) for i in mine}
