@@ -28,6 +28,7 @@ from fedqcl.run.folder import RunFolder
 from fedqcl.run.log import RunLog
 from fedqcl.run.records import RunInfo
 from fedqcl.run.wandb import WandbLogger
+from fedqcl.run.writing import writing
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
 from fedqcl.types import Count, Positive, Share
@@ -205,7 +206,8 @@ class FederatedTrainer:
                 "versions": _versions(),
             }
             if log.folder is not None:
-                save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
+                with writing(log.folder.checkpoint):
+                    save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
             log.finish(summary)
         except BaseException:
             log.fail()
@@ -217,7 +219,8 @@ class FederatedTrainer:
     def _make_folder(self, learner: Learner, data: FederatedData) -> None:
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
         self._folder = RunFolder.create(self.root, self.name, name)
-        self._folder.config.write_text(self.config_text, encoding="utf-8")
+        with writing(self._folder.config):
+            self._folder.config.write_text(self.config_text, encoding="utf-8")
 
     def _log(self, fabric: Fabric) -> RunLog:
         """Only the first rank speaks."""

@@ -23,6 +23,7 @@ from fedqcl.cli.words import Option, in_order, split_options
 from fedqcl.data import FederatedData
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
+from fedqcl.run.secrets import without_secrets
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.types import Seed
 from fedqcl.version import __version__
@@ -51,12 +52,17 @@ def run(command: str, words: list[str]) -> None:
 
 
 def config_yaml(parser: LightningArgumentParser, config: Namespace) -> str:
-    """A run's whole configuration as YAML: given as ``--config`` it repeats the run, under a name of its own."""
+    """A run's whole configuration as YAML: given as ``--config`` it repeats the run, under a name of its own.
+
+    What is named like a key or a password is left out, and must be given again.
+    """
     config = config.clone()
     config.pop("config", None)
     config["trainer.name"] = None
     text: str = parser.dump(config, skip_none=False)
-    return text
+    content = yaml.safe_load(text)
+    public = without_secrets(content)
+    return text if public == content else yaml.safe_dump(public, sort_keys=False)
 
 
 class FederatedCLI(LightningCLI):

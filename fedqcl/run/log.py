@@ -8,6 +8,7 @@ from typing import Any
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import Logger, Matrix, RoundRecord, RunInfo
+from fedqcl.run.writing import writing
 
 
 class RunLog:
@@ -48,7 +49,8 @@ class RunLog:
         """After a round."""
         if self.folder is None:
             return
-        self.folder.write_round(record)
+        with writing(self.folder.path):
+            self.folder.write_round(record)
         self.console.round(record)
         for logger in self.loggers:
             logger.round(record)
@@ -67,8 +69,9 @@ class RunLog:
             return
         from fedqcl.report.plots import plot_run
 
-        self.folder.write_summary(summary)
-        pictures = plot_run(self.folder.path)
+        with writing(self.folder.path):
+            self.folder.write_summary(summary)
+            pictures = plot_run(self.folder.path)
         for logger in self.loggers:
             logger.finish(summary)
         self.console.finish(summary, self.folder.path, pictures)
