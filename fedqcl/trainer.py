@@ -18,7 +18,7 @@ from fedqcl.data import FederatedData
 from fedqcl.engine import Engine, guard
 from fedqcl.engine.faults import Faults
 from fedqcl.engine.graphed import starts_at_zero
-from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.launch import describe, explain_memory, is_first, is_first_of_machine, make_fabric
 from fedqcl.engine.pulse import PULSE, meeting
 from fedqcl.errors import InputError
 from fedqcl.evaluate import Evaluator
@@ -184,7 +184,10 @@ class FederatedTrainer:
         if fabric.device.type == "cpu":
             torch.set_num_threads(self.threads)
         data.setup()
-        return job(fabric, learner, data)
+        try:
+            return job(fabric, learner, data)
+        except torch.OutOfMemoryError as error:
+            raise explain_memory(error, fabric.device) from error
 
     def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
         assert data.spec is not None

@@ -32,7 +32,7 @@ class Faults:
     def watching(self, local: Replica) -> Iterator[None]:
         """Run a block for one client: what it raises is told with client, task and round, or ends with the block.
 
-        A user's mistake and a device that is out of memory or broken end the run in any case.
+        A user's mistake, a device that is broken and one without memory end the run in any case.
 
         Raises:
             ClientError: what the block raised, as its cause; or the block left the program as if all were done.
@@ -41,6 +41,8 @@ class Faults:
         PULSE.place = local.place
         try:
             yield
+        except torch.OutOfMemoryError:
+            raise
         except InputError as error:
             raise InputError(f"{error} ({local.place})") from error
         except SystemExit as left:
@@ -79,5 +81,4 @@ class Faults:
 
 def _is_beyond_the_client(error: Exception) -> bool:
     """Whether the next client would fare no better: no memory is left, or the device has stopped working."""
-    broken = getattr(torch, "AcceleratorError", ())
-    return isinstance(error, MemoryError | torch.OutOfMemoryError | broken) or "CUDA error" in str(error)
+    return isinstance(error, MemoryError) or "CUDA error" in str(error)

@@ -8,9 +8,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import torch
+from torch import nn
+
 from fedqcl.data import Augment, FederatedData
-from fedqcl.methods import FedQCL
+from fedqcl.methods import ClientState, FedQCL, Stats
 from fedqcl.models import Net, SmallResNet
+from fedqcl.parts import Shard
 from fedqcl.report import plots
 from fedqcl.trainer import FederatedTrainer
 from tests.helpers.process import contained
@@ -20,7 +24,19 @@ CASES: dict[str, dict[str, Any]] = {
     "full": {"num_clients": 4, "alpha": 1.0, "participation": 1.0},
     # So uneven that some clients have no samples of some task.
     "partial": {"num_clients": 5, "alpha": 0.02, "participation": 0.4},
+    # In which clients fail: see Failing.
+    "left_out": {"num_clients": 3, "alpha": 1.0, "participation": 1.0},
 }
+
+
+class Failing(FedQCL):
+    """One client raises in the second task, another one diverges in the third."""
+
+    def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+        super().client_round(net, shard, client, server)
+        if (shard.task, shard.client) == (1, 0):
+            raise ValueError("no luck")
+        return {"n": torch.tensor(float("inf") if (shard.task, shard.client) == (2, 1) else 1.0)}
 
 
 def small_net(in_channels: int, num_classes: int) -> Net:
@@ -29,6 +45,7 @@ def small_net(in_channels: int, num_classes: int) -> Net:
 
 def main(root: str, case: str, *devices: str) -> None:
     options = dict(CASES[case])
+    method = Failing if case == "left_out" else FedQCL
     participation = options.pop("participation")
     for count in devices:
         data = FederatedData(
@@ -44,9 +61,11 @@ def main(root: str, case: str, *devices: str) -> None:
             name=f"{case}-{count}",
             console="quiet",
             start_method="fork",
+            on_client_error="skip",
+            on_nonfinite="drop",
         )
         with contained():
-            trainer.fit(toy_learner(FedQCL(V=2, delta=-0.05, memory=9, replay_batch=4), net=small_net), data)
+            trainer.fit(toy_learner(method(V=2, delta=-0.05, memory=9, replay_batch=4), net=small_net), data)
 
 
 if __name__ == "__main__":
