@@ -54,6 +54,7 @@ class Tracker:
         done = {report.client: report for report in reports}
         mine = [_record(i, len(engine.data.shards[task][i]), state, done.get(i)) for i, state in engine.clients.items()]
         self._clients = sorted(gather(mine), key=lambda client: client.client)
+        self._warn_of_faults(engine)
         self._seconds = time.perf_counter() - self._started
         self.train_seconds += self._seconds
         self.client_steps += sum(client.steps for client in self._clients)
@@ -69,9 +70,14 @@ class Tracker:
         self._traffic = (self._traffic[0] + sent, self._traffic[1] + received)
         record = self._round_record(task, self.schedule.rounds - 1, correct / total)
         self.metric.add(correct, total, after=task)
+        self._warn_of_faults(engine)
         self.queues.append(record.queue)
         self.log.round(record)
         self.log.task(record, self.metric.compute()["accuracy_matrix"].tolist())
+
+    def _warn_of_faults(self, engine: Engine) -> None:
+        for line in gather(engine.faults.take_lines()):
+            self.log.warn(line)
 
     def _round_record(self, task: int, round: int, row: Tensor) -> RoundRecord:
         matrix = torch.cat([(self.metric.correct / self.metric.total)[:task], row[None]])

@@ -16,6 +16,7 @@ from fedqcl import loop, methods
 from fedqcl.costs import Costs
 from fedqcl.engine import Engine
 from fedqcl.engine.replica import Report
+from fedqcl.engine.rules import Rules
 from fedqcl.methods import FedAvg, Method
 from fedqcl.schedule import Schedule
 from tests.helpers.methods import shipped_methods
@@ -153,7 +154,7 @@ def test_a_fisher_of_one_s_own_is_not_sent() -> None:
 @pytest.mark.parametrize(("personal", "left"), [("nothing", D + 4), ("statistics", D + 2), ("model", 0)])
 def test_what_is_personal_is_not_sent_but_stored(personal: str, left: int) -> None:
     learner = toy_learner(FedAvg(), net=Normed)  # one channel: two weights and two statistics more
-    engine = toy_engine(learner, toy_data(), personal=personal)
+    engine = toy_engine(learner, toy_data(), rules=Rules(personal=personal))
     found = Costs(engine).summary()
     assert found["bytes_sent_per_round"] == found["bytes_received_per_round"] == 4 * left
     assert found["client_storage_bytes"] == 4 * (D + 4 - left)

@@ -52,7 +52,7 @@ KNOWS = {
     "rng": set(),
     "version": set(),
     "parts": set(),
-    "models": {"types"},
+    "models": {"errors", "types"},
     "metrics": {"report"},
     "data": {"errors", "parts", "rng", "types"},
     "methods": {"errors", "parts", "rng", "types"},
@@ -70,7 +70,7 @@ KNOWS = {
         "checkpoint", "costs", "data", "engine", "errors", "evaluate", "learner", "loop", "run", "schedule", "tracker",
         "types", "version",
     },
-    "cli": {"data", "errors", "learner", "trainer", "types", "version"},
+    "cli": {"data", "errors", "learner", "run", "trainer", "types", "version"},
 }  # fmt: skip
 # Of the methods, the rooms outside know the interface, by these names from the package itself.
 INTERFACE = {"ClientState", "Method", "Stats"}

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from fedqcl.cli.configs import shipped_configs
-from fedqcl.errors import InputError
+from fedqcl.errors import InputError, RankError
 from fedqcl.version import __version__
 
 COMMANDS = {
@@ -25,8 +25,11 @@ def main(args: list[str] | None = None) -> int:
         args: the words after ``fedqcl``; those of this process by default.
 
     Returns:
-        Exit status: 0, 2 after a mistake of the user's, 130 after an interrupt.
+        Exit status: 0, 2 after a mistake of the user's, 130 after an interrupt, and otherwise 1, or what became of a
+        rank that was killed.
     """
+    # PyTorch's own remarks on a connection that breaks off would bury what broke it.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     words = sys.argv[1:] if args is None else args
     command = words[0] if words and words[0] in COMMANDS else ""
     try:
@@ -37,6 +40,10 @@ def main(args: list[str] | None = None) -> int:
     except InputError as error:
         _report(f"fedqcl {command}".strip(), error)
         return 2
+    except RankError as error:
+        if str(error):
+            _report(f"fedqcl {command}", error)
+        return error.status
     except KeyboardInterrupt:
         return 130
     return 0
@@ -84,7 +91,7 @@ Start with `fedqcl fit --config quickstart.yaml`. `fedqcl fit --help` lists ever
 Shipped configs: {", ".join(shipped_configs())}"""
 
 
-def _report(prog: str, error: InputError) -> None:
+def _report(prog: str, error: Exception) -> None:
     """Print a mistake as one line; other ranks than the first met the same one."""
     rank = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or "0"
     if rank == "0":

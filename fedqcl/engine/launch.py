@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 from typing import Literal
 
 import torch
 from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
 from fedqcl.engine.strategy import FederatedStrategy
-from fedqcl.errors import InputError
+from fedqcl.errors import InputError, first_line
 
 
 def make_fabric(
@@ -25,30 +25,54 @@ def make_fabric(
 
     Args:
         accelerator: ``auto`` takes CUDA devices if there are any.
-        devices: ranks on this machine; ``auto`` for every GPU, or every core, but no more than there are clients.
+        devices: ranks on this machine; ``auto`` for every GPU, or every core, but no more than there are clients; under
+            Slurm as many as it has started.
         num_nodes: machines.
         precision: of the forward passes.
         start_method: how ranks are started.
         num_clients: ``N``.
 
     Raises:
-        InputError: devices that are not there.
+        InputError: devices that are not there, or not as many as the tasks that Slurm has started.
     """
+    tasks = _slurm_tasks()
     cuda = accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
     available = torch.cuda.device_count() if cuda else os.cpu_count() or 1
     if cuda and available == 0:
         raise InputError("trainer.accelerator: no CUDA device is visible; choose cpu, or auto")
-    if devices == "auto":
-        devices = min(available, num_clients)
-    elif cuda and devices > available:
-        raise InputError(f"trainer.devices: {devices} GPUs were asked for and {available} are visible")
-    alone = devices * num_nodes == 1
+    usual = max(1, tasks // num_nodes) if tasks else min(available, num_clients)
+    count = usual if devices == "auto" else devices
+    if tasks not in (0, count * num_nodes):
+        raise InputError(
+            f"trainer.devices: {count} on each of {num_nodes} machines (trainer.num_nodes) are not the {tasks} tasks "
+            "that Slurm has started; make --ntasks-per-node trainer.devices, and --nodes trainer.num_nodes"
+        )
+    if cuda and count > available:
+        raise InputError(f"trainer.devices: {count} GPUs were asked for and {available} are visible")
+    alone = count * num_nodes == 1
     return Fabric(
         accelerator="cuda" if cuda else "cpu",
-        devices=int(devices),  # Lightning takes no subclass of int, which a checked number is
+        devices=int(count),  # Lightning takes no subclass of int, which a checked number is
         num_nodes=int(num_nodes),
         precision=precision,
-        strategy="auto" if alone else FederatedStrategy(start_method=start_method, timeout=timedelta(minutes=30)),
+        strategy="auto" if alone else FederatedStrategy(start_method=start_method),
+    )
+
+
+def _slurm_tasks() -> int:
+    """How many tasks Slurm has started for this job; 0 outside of Slurm, and in an interactive shell of it."""
+    return int(os.environ["SLURM_NTASKS"]) if SLURMEnvironment.detect() else 0
+
+
+def explain_memory(error: torch.OutOfMemoryError, device: torch.device) -> InputError:
+    """What to do about a device that has no memory left."""
+    room = ""
+    if device.type == "cuda":
+        free, total = (size / 2**30 for size in torch.cuda.mem_get_info(device))
+        room = f", {free:.1f} of {total:.1f} GiB are free"
+    return InputError(
+        f"trainer.concurrency: {device} is out of memory{room} ({first_line(error)}); run fewer clients at once, "
+        "choose other devices by CUDA_VISIBLE_DEVICES, or smaller batches"
     )
 
 

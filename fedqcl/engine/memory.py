@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,12 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from fedqcl.data.pool import Pool
 from fedqcl.engine.averaging import all_reduce
-from fedqcl.engine.graphed import AHEAD
+from fedqcl.engine.graphed import AHEAD, GraphedExecutor
 from fedqcl.errors import InputError
 from fedqcl.parts import Spec
+
+if TYPE_CHECKING:
+    from fedqcl.engine.ranks import Engine
 
 # Seen on an H200: what cuBLAS and cuDNN take for every stream, and how many of the largest activations are about at
 # once besides what is saved, in a training step and in a test.
@@ -52,33 +55,33 @@ class Footprint:
     graphed: bool
 
     @classmethod
-    def of(
-        cls,
-        net: nn.Module,
-        state: nn.Module,
-        spec: Spec,
-        pools: Sequence[Pool],
-        *,
-        step: int,
-        test: int,
-        replicas: int,
-        mixed: bool,
-        graphed: bool,
-    ) -> Footprint:
-        """Measure a net on the CPU, a client's state and the images."""
+    def of(cls, engine: Engine, test: Pool, test_batch: int) -> Footprint:
+        """Measure an engine.
+
+        Args:
+            engine: ready to start.
+            test: the images the global model is tested on.
+            test_batch: how many of them at a time.
+        """
+        data, spec, state = engine.data, engine.data.spec, engine.replicas[0].state
+        assert spec is not None
+        net = engine.learner.make_net(spec, data.seed)
         saved, largest = activations(net, spec)
+        groups = len(state.replay(spec.num_tasks - 1))
+        with engine.fabric.autocast():
+            mixed = torch.is_autocast_enabled(engine.fabric.device.type)
         return cls(
-            images=sum(_bytes(pool.images, pool.y) for pool in pools),
+            images=sum(_bytes(pool.images, pool.y) for pool in (engine.pool, test)),
             weights=_bytes(*net.parameters(), *net.buffers()),
             state=_bytes(*state.buffers()),
             saved=saved,
             largest=largest,
             pixels=spec.channels * spec.size[0] * spec.size[1],
-            step=step,
-            test=test,
-            replicas=replicas,
+            step=data.batch_size + groups * engine.sampler.replay_batch,
+            test=test_batch,
+            replicas=len(engine.replicas),
             mixed=mixed,
-            graphed=graphed,
+            graphed=isinstance(engine.executor, GraphedExecutor),
         )
 
     @property

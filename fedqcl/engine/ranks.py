@@ -10,22 +10,22 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard, FederatedData
-from fedqcl.data.pool import Pool
 from fedqcl.data.stream import Sampler
-from fedqcl.engine.averaging import WeightedAverage, sum_stats, take_from_first
+from fedqcl.engine.averaging import sum_stats, take_from_first
 from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
+from fedqcl.engine.faults import Faults
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
-from fedqcl.engine.memory import Footprint
+from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
-from fedqcl.engine.server import Server, num_values, personal_entries
+from fedqcl.engine.rules import USUAL, Rules
+from fedqcl.engine.server import Server, copy_entries, num_values, personal_entries
+from fedqcl.engine.updates import Updates
 from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, Stats
 from fedqcl.parts import Shard
 from fedqcl.parts.weights import Entries
 
-Personal = Literal["nothing", "statistics", "model"]
-Weighting = Literal["task", "first_task", "uniform"]
 ClientHook = Callable[[nn.Module, Shard, ClientState, nn.Module], Stats]
 
 
@@ -44,10 +44,8 @@ class Engine:
         executor: how local steps run; ``auto`` is ``graphed`` on CUDA, if the optimizer can be restarted there, else
             ``eager``.
         concurrency: how many clients of a rank run at once, where the executor can.
-        personal: what of the model clients keep to themselves from round to round.
-        weighting: what a client's model weighs in the average: its images of the current task, those of the first, or
-            the same as any other.
-        restart: start every task from the initial model.
+        rules: how clients' models become the next global one.
+        faults: what becomes of a client that fails; by default it ends the run.
     """
 
     def __init__(
@@ -58,14 +56,14 @@ class Engine:
         epochs: int,
         executor: Literal["auto", "eager", "graphed"] = "auto",
         concurrency: int = 5,
-        personal: Personal = "nothing",
-        weighting: Weighting = "task",
-        restart: bool = False,
+        rules: Rules = USUAL,
+        faults: Faults | None = None,
     ) -> None:
         assert data.spec is not None
         self.fabric = fabric
         self.learner = learner
         self.data = data
+        self.faults = faults or Faults()
         self.pool = data.train_pool(fabric.device)
         labels = data.train.y if data.sampling == "balanced" else None
         self.sampler = Sampler(data.seed, data.batch_size, learner.method.replay_batch, epochs, data.augment, labels)
@@ -73,25 +71,28 @@ class Engine:
         net = learner.make_net(data.spec, data.seed).to(fabric.device).eval()
         net = net.to(memory_format=torch.channels_last) if cuda else net
         self.server = Server(net, learner.method.server_state(data.spec, net).to(fabric.device))
-        self.initial = Entries(self.server.weights()) if restart else None
-        self.weighting = weighting
-        self.num_shared = num_values(self.server.weights()) - num_values(personal_entries(net, personal))
+        PULSE.follow(net)
+        self.rules = rules
+        self.initial = Entries(self.server.weights()) if rules.restart else None
+        self.num_shared = num_values(self.server.weights()) - num_values(personal_entries(net, rules.personal))
         self.num_reported = 0
         loads = [sum(len(shards[i]) for shards in data.shards) for i in range(data.num_clients)]
         mine = deal_clients(loads, fabric.world_size)[fabric.global_rank]
-        self.clients = {i: self._client_state(i, personal) for i in mine}
+        self.clients = {i: self._client_state(i) for i in mine}
+        # The buffers that clients had before the round, for those that may have to be left out of it.
+        self._before: dict[int, dict[str, Tensor]] = {}
         graphed = executor == "graphed" or (executor == "auto" and cuda and starts_at_zero(learner))
         self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)
-        blank = self._client_state(0, personal)
+        blank = self._client_state(0)
         seats = min(concurrency, len(mine)) if graphed else 1
         self.replicas = [Replica(net, blank, fabric.device) for _ in range(max(1, seats))]
 
-    def _client_state(self, client: int, personal: Personal) -> ClientState:
+    def _client_state(self, client: int) -> ClientState:
         """The state that a client starts with, on the CPU."""
         assert self.data.spec is not None
         state, net = self.learner.method.client_state(self.data.spec), self.server.net
         state.start(client, net)
-        state.personal = Entries(personal_entries(net, personal))
+        state.personal = Entries(personal_entries(net, self.rules.personal))
         return state.cpu()
 
     def start_task(self) -> None:
@@ -101,37 +102,32 @@ class Engine:
 
     def weight(self, shard: Shard) -> int:
         """``n_i``: what a client's model weighs in the round's average."""
-        if self.weighting == "uniform":
+        if self.rules.weighting == "uniform":
             return 1
-        return len(self.data.shards[0][shard.client]) if self.weighting == "first_task" else len(shard)
+        return len(self.data.shards[0][shard.client]) if self.rules.weighting == "first_task" else len(shard)
 
-    def footprint(self, test: Pool, test_batch: int) -> Footprint:
-        """What the run's memory follows from.
+    def updates(self, task: int, round: int) -> Updates:
+        """Nothing yet, to add what the round's clients bring."""
+        return Updates(self.server.net, self.data.num_clients, task, round)
 
-        Args:
-            test: the images the global model is tested on.
-            test_batch: how many of them at a time.
+    def average(self, updates: Updates) -> dict[str, Tensor] | None:
+        """Average the models of all ranks' clients; one whose update is not finite is left out, if not refused.
+
+        Returns:
+            The average of each entry, float64; None if there was no usable update.
+
+        Raises:
+            InputError: an update is not finite, and that is to end the run.
         """
-        spec, blank = self.data.spec, next(iter(self.replicas)).state
-        assert spec is not None
-        groups = len(blank.replay(spec.num_tasks - 1))
-        with self.fabric.autocast():
-            mixed = torch.is_autocast_enabled(self.fabric.device.type)
-        return Footprint.of(
-            self.learner.make_net(spec, self.data.seed),
-            blank,
-            spec,
-            [self.pool, test],
-            step=self.sampler.batch_size + groups * self.sampler.replay_batch,
-            test=test_batch,
-            replicas=len(self.replicas),
-            mixed=mixed,
-            graphed=isinstance(self.executor, GraphedExecutor),
-        )
-
-    def average(self) -> WeightedAverage:
-        """An empty average to add the round's models to."""
-        return WeightedAverage(self.server.net)
+        average, diverged = updates.average.reduce()
+        self.faults.diverged(diverged, updates.task, updates.round)
+        updates.remove(diverged)
+        for client in self.clients.keys() & diverged:
+            copy_entries(dict(self.clients[client].named_buffers()), self._before[client])
+            self.clients[client].sit_out()
+            self.faults.drop(client, updates.task, updates.round)
+        self._before.clear()
+        return average
 
     def sum(self, stats: Sequence[Stats]) -> dict[str, Tensor]:
         """Add up what the method's client hooks returned, over all clients of all ranks."""
@@ -163,17 +159,37 @@ class Engine:
                 local.seat(self.server, self.clients[client], shard)
             yield locals
             for client, local in zip(wave, locals, strict=True):
-                local.leave(self.clients[client])
+                self._put_away(client, local)
 
-    def local_steps(self, locals: Sequence[Replica], round: int) -> None:
-        """Draw the round's batches and take the local steps, the clients in parallel where the executor can."""
+    def _put_away(self, client: int, local: Replica) -> None:
+        state = self.clients[client]
+        if local.failed:
+            if local.round is not None:
+                state.sit_out()
+            return
+        if self.faults.drops:
+            self._before[client] = {name: value.clone() for name, value in state.named_buffers()}
+        local.leave(state)
+
+    def local_steps(self, locals: Sequence[Replica], round: int) -> list[Replica]:
+        """Draw the round's batches and take the local steps, the clients in parallel where the executor can.
+
+        Returns:
+            Those of the clients that did not fail.
+        """
         for local in locals:
-            shard = local.shard
-            groups = self.clients[shard.client].replay(shard.task)
-            stream = self.sampler.draw(shard.client, shard.task, round, shard.index, groups)
-            local.stream = stream.to(self.fabric.device)
-            self.learner.arrange(local.net, stream.parts)
-        self.executor.run(locals, self.server.state)
+            local.round = round
+            with self.faults.watching(local):
+                self._draw(local, round)
+        self.executor.run([local for local in locals if not local.failed], self.server.state, self.faults.watching)
+        return [local for local in locals if not local.failed]
+
+    def _draw(self, local: Replica, round: int) -> None:
+        shard = local.shard
+        groups = self.clients[shard.client].replay(shard.task)
+        stream = self.sampler.draw(shard.client, shard.task, round, shard.index, groups)
+        local.stream = stream.to(self.fabric.device)
+        self.learner.arrange(local.net, stream.parts)
 
     def agree(self) -> None:
         """Take over the first rank's global model and server state: every rank has worked them out for itself."""

@@ -61,6 +61,10 @@ class Console:
         if self._level != "quiet":
             self._print(line)
 
+    def warn(self, line: str) -> None:
+        """Show a line even if quiet: the figures are not what was asked for without it."""
+        self._print(f"warning: {line}")
+
     def round(self, record: RoundRecord) -> None:
         """Report a round."""
         if self._rounds_done == 0:

@@ -56,6 +56,26 @@ def test_lightning_gets_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(given["devices"]) is type(given["num_nodes"]) is int
 
 
+@pytest.mark.parametrize(("tasks", "devices", "ranks"), [("2", "auto", 2), ("2", 2, 2), ("1", 4, 0), ("4", 2, 0)])
+def test_under_slurm_there_are_as_many_ranks_as_tasks(
+    tasks: str, devices: Any, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"NTASKS": tasks, "JOB_NAME": "train", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", tasks)
+    if ranks:
+        assert fabric(devices=devices).world_size == ranks
+        return
+    with pytest.raises(InputError, match=rf"^trainer\.devices: {devices} on each of 1 .* not the {tasks} tasks"):
+        fabric(devices=devices)
+
+
+def test_in_an_interactive_job_slurm_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_JOB_NAME", "interactive")
+    assert fabric(devices=2).world_size == 2
+
+
 def test_several_machines_of_one_rank_are_a_group() -> None:
     assert isinstance(fabric(devices=1, num_nodes=2).strategy, FederatedStrategy)
 

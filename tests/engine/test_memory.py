@@ -35,7 +35,7 @@ def test_the_largest_step_replays_every_past_task() -> None:
     data = toy_data(batch_size=4)
     engine = toy_engine(Learner(FedQCL(replay_batch=3)), data)
     assert data.spec is not None
-    footprint = engine.footprint(engine.pool, 9)
+    footprint = Footprint.of(engine, engine.pool, 9)
     assert footprint.step == 4 + 3 * (data.spec.num_tasks - 1)
     assert footprint.weights == 4 * sum(v.numel() for v in engine.server.net.parameters()) + sum(
         v.numel() * v.element_size() for v in engine.server.net.buffers()

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fedqcl.engine import Engine
+from fedqcl.engine.rules import Rules
 from fedqcl.engine.server import federated_entries
 from fedqcl.methods import ClientState, FedAvg, FedQCL
 from fedqcl.schedule import Schedule
@@ -152,7 +153,7 @@ def test_a_client_starts_as_itself_from_the_initial_model() -> None:
 
 
 def test_what_is_personal_stays_with_the_client() -> None:
-    engine = toy_engine(toy_learner(FedAvg(), net=Normed), toy_data(alpha="iid"), personal="statistics")
+    engine = toy_engine(toy_learner(FedAvg(), net=Normed), toy_data(alpha="iid"), rules=Rules(personal="statistics"))
     for client in (0, 1):
         for (local,) in engine.broadcast([client], task=0):
             with torch.no_grad():
@@ -169,7 +170,7 @@ def test_what_is_personal_stays_with_the_client() -> None:
 
 def test_with_a_personal_model_every_client_trains_alone() -> None:
     learner, data = toy_learner(FedAvg(), net=Normed), toy_data()
-    _, engine = toy_fit(learner, data, personal="model")
+    _, engine = toy_fit(learner, data, rules=Rules(personal="model"))
     for client in range(3):
         alone = toy_data()
         alone.shards = [[s if i == client else s[:0] for i, s in enumerate(task)] for task in data.shards]
@@ -182,7 +183,7 @@ def test_with_a_personal_model_every_client_trains_alone() -> None:
 def test_what_a_client_weighs(weighting: Literal["task", "first_task", "uniform"], expected: list[int]) -> None:
     data = toy_data(num_clients=2)
     data.shards = [[np.arange(n) for n in sizes] for sizes in ([4, 8], [6, 2], [3, 3])]
-    engine = toy_engine(toy_learner(FedAvg()), data, weighting=weighting)
+    engine = toy_engine(toy_learner(FedAvg()), data, rules=Rules(weighting=weighting))
     assert [engine.weight(local.shard) for (local,) in engine.broadcast([0, 1], task=1)] == expected
 
 
@@ -197,7 +198,7 @@ def test_the_average_is_of_these_weights() -> None:
             engine.local_steps([local], round=0)
             alone.append(copied(local.net)["head.weight"])
     for weighting, share in (("task", 0.75), ("uniform", 0.5)):
-        moments, _ = toy_fit(toy_learner(FedAvg()), data, rounds=1, weighting=weighting)
+        moments, _ = toy_fit(toy_learner(FedAvg()), data, rounds=1, rules=Rules(weighting=weighting))
         expected = share * alone[0] + (1 - share) * alone[1]
         torch.testing.assert_close(moments[-1].weights["head.weight"], expected, rtol=0, atol=1e-6)
 
@@ -205,7 +206,7 @@ def test_the_average_is_of_these_weights() -> None:
 def test_every_task_starts_from_the_initial_model() -> None:
     learner, data = toy_learner(FedAvg()), toy_data()
     initial = learner.make_net(data.spec, data.seed).head.weight.detach()
-    kept, restarted = (toy_fit(learner, data, restart=restart)[0] for restart in (False, True))
+    kept, restarted = (toy_fit(learner, data, rules=Rules(restart=restart))[0] for restart in (False, True))
     # A task trains its own two rows of the head.
     for task in range(3):
         own = torch.arange(6) // 2 == task

@@ -8,13 +8,28 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import torch
+from torch import nn
+
 from fedqcl.data import Augment, FederatedData
-from fedqcl.methods import FedQCL, FedQCLAuthors
+from fedqcl.methods import ClientState, FedQCL, FedQCLAuthors, Stats
 from fedqcl.models import Net, SmallResNet
+from fedqcl.parts import Shard
 from fedqcl.report import plots
 from fedqcl.trainer import FederatedTrainer
 from tests.helpers.process import contained
 from tests.helpers.toy import Toy, toy_learner
+
+
+class Failing(FedQCL):
+    """One client raises in the second task, another one diverges in the third."""
+
+    def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+        super().client_round(net, shard, client, server)
+        if (shard.task, shard.client) == (1, 0):
+            raise ValueError("no luck")
+        return {"n": torch.tensor(float("inf") if (shard.task, shard.client) == (2, 1) else 1.0)}
+
 
 CASES: dict[str, dict[str, Any]] = {
     "full": {"data": {"num_clients": 4, "alpha": 1.0}},
@@ -25,6 +40,7 @@ CASES: dict[str, dict[str, Any]] = {
         "trainer": {"personal": "statistics", "weighting": "first_task", "evaluation": "clients"},
         "method": FedQCLAuthors,
     },
+    "left_out": {"data": {"num_clients": 3, "alpha": 1.0}, "method": Failing},
 }
 
 
@@ -53,6 +69,8 @@ def main(root: str, case: str, *devices: str) -> None:
             name=f"{case}-{count}",
             console="quiet",
             start_method="fork",
+            on_client_error="skip",
+            on_nonfinite="drop",
             **options.get("trainer", {}),
         )
         with contained():
