@@ -196,16 +196,18 @@ class Member:
                 self.strategy.store.compare_set("fedqcl/failed", "", str(status))
 
     def _read_note(self, seconds: float = 0.0) -> int | None:
-        """The status that the first rank to fail ended with; None if none has left a note in the time."""
+        """The status that the first rank to fail ended with; None if none has left a note in the time.
+
+        If the store is gone, so is the first rank, and this one is likely to be ended in the time.
+        """
         store, end = self.strategy.store, time.monotonic() + seconds
-        with suppress(RuntimeError):  # as above
-            while store is not None:
-                if store.check(["fedqcl/failed"]):
+        while True:
+            with suppress(RuntimeError):  # as above
+                if store is not None and store.check(["fedqcl/failed"]):
                     return int(store.get("fedqcl/failed"))
-                if time.monotonic() > end:
-                    break
-                time.sleep(NOTE_SECONDS / 100)
-        return None
+            if time.monotonic() >= end:
+                return None
+            time.sleep(NOTE_SECONDS / 100)
 
     def _say(self, text: str) -> None:
         """Print, unless another rank has."""
