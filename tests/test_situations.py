@@ -170,7 +170,7 @@ SITUATIONS: dict[str, str] = {
     "files from strangers": (
         "data/sources/test_download.py::test_unpack_tar_refuses_what_is_no_file_below_the_folder "
         "data/sources/test_download.py::test_unpack_refuses_members_outside_the_folder "
-        "cli/test_fuzz.py::test_files_that_are_no_config"
+        "cli/test_fuzz.py::test_files_that_are_no_config test_checkpoint.py::test_a_file_that_is_a_program_is_not_run"
     ),
     "other machines that connect": ("engine/test_guard.py::test_ranks_of_one_machine_listen_on_its_loopback_only"),
 }

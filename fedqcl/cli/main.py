@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+import traceback
 from pathlib import Path
 
 from fedqcl.cli.configs import shipped_configs
-from fedqcl.errors import InputError, RankError
+from fedqcl.errors import ClientError, InputError, RankError
 from fedqcl.version import __version__
 
 COMMANDS = {
@@ -40,6 +41,10 @@ def main(args: list[str] | None = None) -> int:
     except InputError as error:
         _report(f"fedqcl {command}".strip(), error)
         return 2
+    except ClientError as error:
+        traceback.print_exception(error.__cause__)
+        _report(f"fedqcl {command}", error)
+        return 1
     except RankError as error:
         if str(error):
             _report(f"fedqcl {command}", error)

@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from multiprocessing.synchronize import Event
 from typing import Any, NoReturn
@@ -66,9 +67,11 @@ def _as_rank(fabric: Fabric, strategy: FederatedStrategy, launcher: ScriptLaunch
     """Run in a process that is a rank itself, and may have started the others."""
     launcher.on_end = lambda rank, code: Member(strategy, prog).bury(rank, code)
     try:
-        return fabric.launch(on_rank)
+        result = fabric.launch(on_rank)
     except BaseException as error:  # before the rank had joined
         Member(strategy, prog).end(error)
+    launcher.on_end = None
+    return result
 
 
 def _as_parent(fabric: Fabric, on_rank: Callable[..., Any], said: Event) -> Any:
@@ -183,30 +186,35 @@ class Member:
 
     def _place_of(self, rank: int) -> str:
         """What a rank was at when it was last heard of."""
-        with_place = self._pulses().get(rank, "").split(maxsplit=2) if self.strategy.store else []
-        return f" (at {with_place[2]})" if len(with_place) == 3 else ""
+        pulse = self._pulses().get(rank, "").split(maxsplit=2) if self.strategy.store else []
+        return f" (at {pulse[2]})" if len(pulse) == 3 else ""
 
     def _note(self, status: int) -> None:
         """Tell the others that this rank has failed; not if all leave with a good status, as after a signal."""
         if self.strategy.store is not None and status:
-            self.strategy.store.compare_set("fedqcl/failed", "", str(status))
+            with suppress(RuntimeError):  # the store is gone, and with it the first rank
+                self.strategy.store.compare_set("fedqcl/failed", "", str(status))
 
     def _read_note(self, seconds: float = 0.0) -> int | None:
-        """The status that the first rank to fail ended with; None if none has left a note in the time."""
+        """The status that the first rank to fail ended with; None if none has left a note in the time.
+
+        If the store is gone, so is the first rank, and this one is likely to be ended in the time.
+        """
         store, end = self.strategy.store, time.monotonic() + seconds
-        if store is None:
-            return None
-        try:
-            while not (there := store.check(["fedqcl/failed"])) and time.monotonic() < end:
-                time.sleep(NOTE_SECONDS / 100)
-            return int(store.get("fedqcl/failed")) if there else None
-        except RuntimeError:  # the store is gone, and with it the first rank
-            return None
+        while True:
+            with suppress(RuntimeError):  # as above
+                if store is not None and store.check(["fedqcl/failed"]):
+                    return int(store.get("fedqcl/failed"))
+            if time.monotonic() >= end:
+                return None
+            time.sleep(NOTE_SECONDS / 100)
 
     def _say(self, text: str) -> None:
         """Print, unless another rank has."""
-        store = self.strategy.store
-        if store is None or store.add("fedqcl/said", 1) == 1:
+        first = True
+        with suppress(RuntimeError):  # as above
+            first = self.strategy.store is None or self.strategy.store.add("fedqcl/said", 1) == 1
+        if first:
             sys.stderr.write(f"{text}\n")
         if self.said is not None:
             self.said.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning.fabric.utilities.distributed import _destroy_dist_connection
 from torch import nn
 from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.rendezvous import rendezvous
@@ -58,6 +60,8 @@ class FederatedStrategy(DDPStrategy):
         self._process_group_backend = self._get_process_group_backend()
         if self.num_nodes == 1:
             _stay_on_loopback()
+        if self._process_group_backend == "nccl":  # it complains of a group that is not destroyed
+            atexit.register(_destroy_dist_connection)
         with meeting():
             self.store = self._join()
             dist.init_process_group(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fedqcl.cli.main import COMMANDS, main
-from fedqcl.errors import InputError
+from fedqcl.errors import ClientError, InputError, RankError
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.version import __version__
 from tests.helpers.methods import shipped_methods
@@ -246,6 +246,24 @@ def test_a_mistake_that_the_run_finds(cli: Cli, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(FederatedTrainer, "fit", fit)
     line = "fedqcl fit: error: data.source.path: nothing there\n"
     assert cli("fit", "--config", "quickstart") == (2, "", line)
+
+
+def test_a_client_that_fails(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(self: FederatedTrainer, model: Any, datamodule: Any) -> None:
+        raise ClientError("client 3, task 1, round 2: KeyError: 'x'") from KeyError("x")
+
+    monkeypatch.setattr(FederatedTrainer, "fit", fit)
+    line = "KeyError: 'x'\nfedqcl fit: error: client 3, task 1, round 2: KeyError: 'x'\n"
+    assert cli("fit", "--config", "quickstart") == (1, "", line)
+
+
+@pytest.mark.parametrize("said", ["", "rank 1 was killed by SIGKILL"])
+def test_a_rank_that_fails(cli: Cli, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    def fit(self: FederatedTrainer, model: Any, datamodule: Any) -> None:
+        raise RankError(said, 137)
+
+    monkeypatch.setattr(FederatedTrainer, "fit", fit)
+    assert cli("fit", "--config", "quickstart") == (137, "", said and f"fedqcl fit: error: {said}\n")
 
 
 @pytest.mark.parametrize(("variable", "rank"), [("LOCAL_RANK", "1"), ("SLURM_PROCID", "3")])
