@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
@@ -17,10 +18,12 @@ from fedqcl.checkpoint import load_model, save_model
 from fedqcl.costs import Costs
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine, Personal, Weighting
+from fedqcl.engine.determinism import deterministic_algorithms
 from fedqcl.engine.graphed import starts_at_zero
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.memory import check_memory, peak_memory
 from fedqcl.errors import InputError
-from fedqcl.evaluate import ClientEvaluator, Evaluator
+from fedqcl.evaluate import BATCH, ClientEvaluator, Evaluator
 from fedqcl.learner import Learner
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
@@ -58,6 +61,8 @@ class FederatedTrainer:
             PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA with optimizers that can be restarted
             in a graph, as most can.
         concurrency: clients of one GPU that run at once when graphed; each takes memory of its own.
+        deterministic: whether to keep to algorithms that repeat bit for bit on CUDA, at some cost; on the CPU every
+            run does.
         threads: threads of each rank on the CPU; part of the result, as sums are split among them.
         root: folder of all runs.
         name: the run's name; one made of data set, method and seed by default.
@@ -81,6 +86,7 @@ class FederatedTrainer:
         restart: bool = False,
         executor: Literal["auto", "eager", "graphed"] = "auto",
         concurrency: Count = 5,
+        deterministic: bool = False,
         threads: Count = 1,
         root: str = "runs",
         name: str | None = None,
@@ -101,6 +107,7 @@ class FederatedTrainer:
         self.restart = restart
         self.executor = executor
         self.concurrency = concurrency
+        self.deterministic = deterministic
         self.threads = threads
         self.root = root
         self.name = name
@@ -183,13 +190,13 @@ class FederatedTrainer:
         if fabric.device.type == "cpu":
             torch.set_num_threads(self.threads)
         data.setup()
-        return job(fabric, learner, data)
+        with deterministic_algorithms() if self.deterministic else nullcontext():
+            return job(fabric, learner, data)
 
     def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
         assert data.spec is not None
         log = self._log(fabric)
         try:
-            log.start(self._info(fabric, learner, data))
             engine = Engine(
                 fabric,
                 learner,
@@ -202,13 +209,19 @@ class FederatedTrainer:
                 self.restart,
             )
             schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
-            tracker = Tracker(self._evaluator(fabric, data, engine), log, schedule, Costs(engine))
+            evaluator = self._evaluator(fabric, data, engine)
+            needed = engine.footprint(evaluator.pool, BATCH).total if fabric.device.type == "cuda" else None
+            memory = check_memory(needed, fabric.device) if needed else None
+            log.start(self._info(fabric, learner, data, memory))
+            tracker = Tracker(evaluator, log, schedule, Costs(engine))
             loop.fit(learner.method, engine, schedule, tracker)
             summary = {
                 **tracker.summary(),
                 "evaluated_on": data.evaluated_on,
                 "wall_seconds": time.perf_counter() - self._started,
                 "device": describe(fabric),
+                "memory_estimate": needed,
+                "memory_peak": peak_memory(fabric.device),
                 "seed": data.seed,
                 "versions": _versions(),
             }
@@ -239,7 +252,7 @@ class FederatedTrainer:
             return RunLog.silent()
         return RunLog(self._folder, Console(self.console), [self.logger] if self.logger else [])
 
-    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData) -> RunInfo:
+    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData, memory: str | None) -> RunInfo:
         return RunInfo(
             name=self._folder.path.name if self._folder else "",
             dataset=data.source.name,
@@ -249,6 +262,7 @@ class FederatedTrainer:
             tasks=data.task_classes(),
             rounds=self.rounds,
             devices=describe(fabric),
+            memory=memory,
             config=self.config,
             split=data.split,
             scenario=data.scenario,

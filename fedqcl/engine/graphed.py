@@ -14,7 +14,8 @@ from fedqcl.learner import Learner
 
 # Steps whose images are gathered at once, ahead of the steps: enough for large kernels, little memory.
 AHEAD = 64
-WARM_UP = 3
+# The first step loads kernels, and makes the optimizer's state.
+WARM_UP = 1
 
 
 class CapturedStep:
@@ -76,6 +77,7 @@ class CapturedStep:
                 for value, before in zip(values, saved, strict=True):
                     value.copy_(before)
         torch.cuda.current_stream().wait_stream(self.cuda_stream)
+        torch.cuda.empty_cache()  # what the warm-up, or the graph of the last task, has left behind
 
     def _step(self) -> None:
         images = self.images.index_select(0, self.position).squeeze(0)

@@ -45,8 +45,8 @@ def make_fabric(
     alone = devices * num_nodes == 1
     return Fabric(
         accelerator="cuda" if cuda else "cpu",
-        devices=devices,
-        num_nodes=num_nodes,
+        devices=int(devices),  # Lightning takes no subclass of int, which a checked number is
+        num_nodes=int(num_nodes),
         precision=precision,
         strategy="auto" if alone else FederatedStrategy(start_method=start_method, timeout=timedelta(minutes=30)),
     )

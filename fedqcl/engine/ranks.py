@@ -10,11 +10,13 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard, FederatedData
+from fedqcl.data.pool import Pool
 from fedqcl.data.stream import Sampler
 from fedqcl.engine.averaging import WeightedAverage, sum_stats, take_from_first
 from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
+from fedqcl.engine.memory import Footprint
 from fedqcl.engine.replica import Replica
 from fedqcl.engine.server import Server, num_values, personal_entries
 from fedqcl.learner import Learner
@@ -102,6 +104,30 @@ class Engine:
         if self.weighting == "uniform":
             return 1
         return len(self.data.shards[0][shard.client]) if self.weighting == "first_task" else len(shard)
+
+    def footprint(self, test: Pool, test_batch: int) -> Footprint:
+        """What the run's memory follows from.
+
+        Args:
+            test: the images the global model is tested on.
+            test_batch: how many of them at a time.
+        """
+        spec, blank = self.data.spec, next(iter(self.replicas)).state
+        assert spec is not None
+        groups = len(blank.replay(spec.num_tasks - 1))
+        with self.fabric.autocast():
+            mixed = torch.is_autocast_enabled(self.fabric.device.type)
+        return Footprint.of(
+            self.learner.make_net(spec, self.data.seed),
+            blank,
+            spec,
+            [self.pool, test],
+            step=self.sampler.batch_size + groups * self.sampler.replay_batch,
+            test=test_batch,
+            replicas=len(self.replicas),
+            mixed=mixed,
+            graphed=isinstance(self.executor, GraphedExecutor),
+        )
 
     def average(self) -> WeightedAverage:
         """An empty average to add the round's models to."""

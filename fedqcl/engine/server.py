@@ -57,6 +57,6 @@ def num_values(entries: Mapping[str, Tensor]) -> int:
 
 @torch.no_grad()
 def copy_entries(target: dict[str, Tensor], source: dict[str, Tensor]) -> None:
-    """Copy values entry by entry."""
-    for name, value in target.items():
-        value.copy_(source[name], non_blocking=True)
+    """Copy values entry by entry, in few kernels."""
+    if target:
+        torch._foreach_copy_(list(target.values()), [source[name] for name in target], non_blocking=True)

@@ -100,6 +100,7 @@ class RunInfo:
         versions: of Python and the libraries, by name.
         scenario: ``task`` (incremental): the task of an image is known when it is classified; ``class``
             (incremental): it is not.
+        memory: how much of a GPU's memory the run takes, in words; None on the CPU.
     """
 
     name: str
@@ -114,6 +115,7 @@ class RunInfo:
     split: str
     versions: dict[str, str]
     scenario: str = "task"
+    memory: str | None = None
 
 
 class Logger(Protocol):

@@ -10,6 +10,7 @@ from lightning.fabric import Fabric
 from fedqcl.engine import FederatedStrategy
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
 from fedqcl.errors import InputError
+from fedqcl.types import Count
 
 
 def fabric(accelerator: Any = "cpu", devices: Any = "auto", num_clients: int = 5, **options: Any) -> Fabric:
@@ -46,6 +47,13 @@ def test_gpus_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(InputError, match=r"^trainer\.devices: 3 GPUs were asked for and 2 are visible$"):
         fabric("cuda", devices=3)
+
+
+def test_lightning_gets_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("fedqcl.engine.launch.Fabric", lambda **options: given.update(options))
+    fabric(devices=Count(2), num_nodes=Count(1))
+    assert type(given["devices"]) is type(given["num_nodes"]) is int
 
 
 def test_several_machines_of_one_rank_are_a_group() -> None:
