@@ -112,7 +112,7 @@ def test_the_fair_rate_is_the_paper_s_times_its_V(name: str) -> None:
 @pytest.mark.parametrize("name", PAPER)
 def test_the_paper_s_settings(name: str) -> None:
     source, V, T, padding, jitter = PAPER[name]
-    cli = FederatedCLI("fit", ["--config", name])
+    cli = FederatedCLI("fit", ["--config", name, "--config", f"presets/paper/{name}"])
     trainer, data, method = cli.trainer, cli.datamodule, cli.model.method
     assert (trainer.rounds, trainer.epochs, trainer.participation) == (10, 5, 1.0)
     assert trainer.precision == "bf16-mixed"
