@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
+import secrets
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
@@ -13,14 +15,17 @@ import torch
 from lightning.fabric import Fabric
 
 from fedqcl import loop
-from fedqcl.checkpoint import load_model, save_model
+from fedqcl.checkpoint import Keeper, RunState, Start, describe_problem, load_model, save_model
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
+from fedqcl.engine.averaging import gather
 from fedqcl.engine.graphed import starts_at_zero
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
-from fedqcl.errors import InputError
+from fedqcl.errors import InputError, Interrupted
 from fedqcl.evaluate import Evaluator
 from fedqcl.learner import Learner
+from fedqcl.preemption import REQUEUE, Interruption, passed_on, requeue
+from fedqcl.resume import find_run, go_on
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.log import RunLog
@@ -28,10 +33,13 @@ from fedqcl.run.records import RunInfo
 from fedqcl.run.wandb import WandbLogger
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
-from fedqcl.types import Count, Share
+from fedqcl.types import Count, Positive, Share
 from fedqcl.version import __version__
 
 Job = Callable[[Fabric, Learner, FederatedData], Any]
+
+# Status of a run that was asked to stop and be started again, by whoever started it: "temporary failure" in sysexits.h.
+AGAIN = 75
 
 
 class FederatedTrainer:
@@ -55,6 +63,9 @@ class FederatedTrainer:
         name: the run's name; one made of data set, method and seed by default.
         logger: a tracking service to report to besides the run folder.
         console: how much to print.
+        checkpoint_every: rounds from one checkpoint to the next; one is written at the end of every task in any case.
+        grace: seconds a run has to come to the end of its round when it is asked to stop; after them it ends at once,
+            and goes on later from the checkpoint before.
         start_method: how ranks are started; ``fork`` is quick, and for the CPU alone.
     """
 
@@ -74,6 +85,8 @@ class FederatedTrainer:
         name: str | None = None,
         logger: WandbLogger | None = None,
         console: Literal["quiet", "normal", "verbose"] = "normal",
+        checkpoint_every: Count = 1,
+        grace: Positive = 25.0,
         start_method: Literal["popen", "fork", "spawn"] = "popen",
     ) -> None:
         self.accelerator = accelerator
@@ -90,26 +103,37 @@ class FederatedTrainer:
         self.name = name
         self.logger = logger
         self.console = console
+        self.checkpoint_every = checkpoint_every
+        self.grace = grace
         self.start_method = start_method
         self.config: dict[str, Any] = {}
         self.config_text = ""
-        self._folder: RunFolder | None = None
+        self._start: Start | None = None
         self._started = 0.0
 
-    def fit(self, model: Learner, datamodule: FederatedData) -> dict[str, Any]:
+    def fit(self, model: Learner, datamodule: FederatedData, ckpt_path: str | None = None) -> dict[str, Any]:
         """Train on all tasks and write a run folder.
 
         Args:
             model: method, net and optimizer.
             datamodule: tasks and clients.
+            ckpt_path: a run to go on with: its folder, or a checkpoint in it. ``last`` is the newest run of this
+                configuration, one that has not finished if there is any; ``auto`` the same, or a new one if there is
+                none. A run that has finished is left as it is.
 
         Returns:
             What ``summary.json`` holds.
+
+        Raises:
+            Interrupted: it was asked to stop, and has saved what it had done.
         """
         self._started = time.perf_counter()
-        result: dict[str, Any] = self._launch(
-            self._fit, model, datamodule, prepare=lambda: self._make_folder(model, datamodule)
-        )
+        with ExitStack() as held, passed_on():
+            result: dict[str, Any] | Interrupted = self._launch(
+                self._fit, model, datamodule, prepare=lambda: self._begin(model, datamodule, ckpt_path, held)
+            )
+        if isinstance(result, Interrupted):
+            raise result
         return result
 
     def validate(self, model: Learner, datamodule: FederatedData, ckpt_path: str) -> dict[str, Any]:
@@ -169,47 +193,96 @@ class FederatedTrainer:
         data.setup()
         return job(fabric, learner, data)
 
-    def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
+    def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any] | Interrupted:
         assert data.spec is not None
-        log = self._log(fabric)
+        start: Start = gather([self._start])[0]
+        log = self._log(fabric, start)
+        for line in start.lines:
+            log.say(line)
+        if start.finished:
+            return RunFolder(start.folder).read_summary()
         try:
-            log.start(self._info(fabric, learner, data))
-            engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency)
-            schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
-            pool = data.evaluation_pool(fabric.device, data.evaluated_on)
-            tracker = Tracker(Evaluator(fabric, pool, data.spec), log, schedule, engine.server.num_bytes)
-            loop.fit(learner.method, engine, schedule, tracker)
-            summary = {
-                **tracker.summary(),
-                "evaluated_on": data.evaluated_on,
-                "wall_seconds": time.perf_counter() - self._started,
-                "device": describe(fabric),
-                "seed": data.seed,
-                "versions": _versions(),
-            }
-            if log.folder is not None:
-                save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
-            log.finish(summary)
+            with Interruption(self.grace, partial(_start_again, fabric)) as asked:
+                summary = self._train(fabric, learner, data, start, log, lambda: asked.signal)
+        except Interrupted as stop:
+            log.fail()
+            log.say(f"stopped by {stop.signal.name}: `fedqcl fit --ckpt_path {start.folder}` goes on with it")
+            stop.status = _start_again(fabric, stop.signal) or stop.status
+            return stop if fabric.is_global_zero else {}
         except BaseException:
             log.fail()
             raise
         fabric.barrier()
         return summary
 
-    def _make_folder(self, learner: Learner, data: FederatedData) -> None:
+    def _train(
+        self,
+        fabric: Fabric,
+        learner: Learner,
+        data: FederatedData,
+        start: Start,
+        log: RunLog,
+        asked_to_stop: Callable[[], int],
+    ) -> dict[str, Any]:
+        assert data.spec is not None
+        task, round = start.position
+        log.start(self._info(fabric, learner, data, start), start.run_id, task * self.rounds + round)
+        engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency)
+        schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
+        evaluator = Evaluator(fabric, data.evaluation_pool(fabric.device, data.evaluated_on), data.spec)
+        tracker = Tracker(evaluator, log, schedule, engine.server.num_bytes, self._started)
+        state = RunState(engine, tracker, self._made_with(learner, data))
+        tables = [log.folder.metrics, log.folder.clients] if log.folder else []
+        keeper = Keeper(state, schedule, start, self.checkpoint_every, tables, log.say, asked_to_stop)
+        loop.fit(learner.method, engine, schedule, tracker, keeper)
+        keeper.settle()
+        summary = {
+            **tracker.summary(),
+            "evaluated_on": data.evaluated_on,
+            "device": describe(fabric),
+            "seed": data.seed,
+            "versions": _versions(),
+        }
+        if log.folder is not None:
+            save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
+        log.finish(summary)
+        keeper.clear()
+        return summary
+
+    def _begin(self, learner: Learner, data: FederatedData, ckpt_path: str | None, held: ExitStack) -> None:
+        """Find or make the run's folder, hold it, and find out where the run starts; for the first rank alone."""
+        run = find_run(ckpt_path, self.root, self.name, self.config) if ckpt_path else None
+        if ckpt_path and run:
+            held.enter_context(run.held())
+            self._start = go_on(run, ckpt_path, self._made_with(learner, data), self.rounds)
+            return
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
-        self._folder = RunFolder.create(self.root, self.name, name)
-        self._folder.config.write_text(self.config_text, encoding="utf-8")
+        run = RunFolder.create(self.root, self.name, name, self.config_text)
+        held.enter_context(run.held())
+        self._start = Start(run.path, secrets.token_hex(4))
 
-    def _log(self, fabric: Fabric) -> RunLog:
+    def _made_with(self, learner: Learner, data: FederatedData) -> dict[str, Any]:
+        """What a run's results depend on, in plain numbers and words; without a config file the most of it."""
+        assert data.spec is not None
+        options = {
+            "method": type(learner.method).__name__,
+            "num_clients": int(data.num_clients),
+            "rounds": int(self.rounds),
+            "epochs": int(self.epochs),
+            "participation": float(self.participation),
+            "seed": int(data.seed),
+        }
+        return {"config": self.config, "options": options, "problem": describe_problem(data.spec, data.labels)}
+
+    def _log(self, fabric: Fabric, start: Start) -> RunLog:
         """Only the first rank speaks."""
-        if self._folder is None or not fabric.is_global_zero:
+        if not fabric.is_global_zero:
             return RunLog.silent()
-        return RunLog(self._folder, Console(self.console), [self.logger] if self.logger else [])
+        return RunLog(RunFolder(start.folder), Console(self.console), [self.logger] if self.logger else [])
 
-    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData) -> RunInfo:
+    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData, start: Start) -> RunInfo:
         return RunInfo(
-            name=self._folder.path.name if self._folder else "",
+            name=start.folder.name,
             dataset=data.source.name,
             method=type(learner.method).__name__,
             seed=data.seed,
@@ -244,6 +317,13 @@ class FederatedTrainer:
 
         result: dict[str, Any] = self._launch(job, learner, data, check)
         return result
+
+
+def _start_again(fabric: Fabric, signum: int) -> int:
+    """Have the run started again, if that is what the signal asks for; the status to end with, 0 for the usual one."""
+    if signum != REQUEUE or not fabric.is_global_zero or requeue():
+        return 0
+    return AGAIN
 
 
 def _versions() -> dict[str, str]:

@@ -51,6 +51,7 @@ KNOWS = {
     "types": set(),
     "rng": set(),
     "version": set(),
+    "preemption": set(),
     "parts": set(),
     "models": {"types"},
     "metrics": {"report"},
@@ -60,16 +61,17 @@ KNOWS = {
     "engine": {"data", "errors", "learner", "methods", "parts"},
     "schedule": {"rng"},
     "evaluate": {"data", "engine", "parts"},
-    "checkpoint": {"errors", "parts"},
+    "checkpoint": {"engine", "errors", "parts", "schedule", "tracker"},
     "report": {"errors", "run"},
     "run": {"errors", "report"},
     "tracker": {"engine", "evaluate", "methods", "metrics", "run", "schedule"},
-    "loop": {"engine", "methods", "schedule", "tracker"},
+    "resume": {"checkpoint", "errors", "run"},
+    "loop": {"checkpoint", "engine", "methods", "schedule", "tracker"},
     "trainer": {
-        "checkpoint", "data", "engine", "errors", "evaluate", "learner", "loop", "run", "schedule", "tracker", "types",
-        "version",
+        "checkpoint", "data", "engine", "errors", "evaluate", "learner", "loop", "preemption", "resume", "run",
+        "schedule", "tracker", "types", "version",
     },
-    "cli": {"data", "errors", "learner", "trainer", "types", "version"},
+    "cli": {"data", "errors", "learner", "resume", "trainer", "types", "version"},
 }  # fmt: skip
 # Of the methods, the rooms outside know the interface, by these names from the package itself.
 INTERFACE = {"ClientState", "Method", "Stats"}

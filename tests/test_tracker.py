@@ -15,7 +15,7 @@ from fedqcl.run.log import RunLog
 from fedqcl.run.records import RoundRecord
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
-from tests.helpers.toy import toy_data, toy_engine, toy_learner
+from tests.helpers.toy import NoKeeper, toy_data, toy_engine, toy_learner
 
 
 class Log(RunLog):
@@ -29,7 +29,7 @@ class Log(RunLog):
     def round(self, record: RoundRecord) -> None:
         self.records.append(record)
 
-    def task(self, record: RoundRecord, matrix: Any) -> None:
+    def task(self, record: RoundRecord, matrix: Any, queues: Any) -> None:
         assert record is self.records[-1]
         self.matrices.append(matrix)
 
@@ -42,7 +42,7 @@ def tracked(
     log = Log()
     schedule = Schedule(3, rounds, data.num_clients, participation, data.seed)
     tracker = Tracker(evaluator, log, schedule, engine.server.num_bytes)
-    loop.fit(method, engine, schedule, tracker)
+    loop.fit(method, engine, schedule, tracker, NoKeeper())
     return tracker, log, engine
 
 
@@ -149,3 +149,17 @@ def test_a_round_without_any_samples() -> None:
     assert math.isnan(empty.loss)
     assert empty.bytes_sent == 0
     assert math.isfinite(log.records[2].loss)
+
+
+def test_a_tracker_goes_on_counting() -> None:
+    tracker, _, _ = tracked(queued(), toy_data())
+    other = Tracker(tracker.evaluator, Log(), tracker.schedule, 0)
+    other.load(tracker.state())
+    fixed = [{k: v for k, v in t.summary().items() if k != "wall_seconds"} for t in (tracker, other)]
+    assert repr(fixed[0]) == repr(fixed[1])
+    assert other.summary()["wall_seconds"] > tracker.state()["wall_seconds"] / 2 > 0
+    half = Tracker(tracker.evaluator, Log(), tracker.schedule, 0, started=0.0)
+    half.load({**tracker.state(), "queues": tracker.queues[:1], "wall_seconds": 5.0})
+    assert torch.equal(half.metric.total[:1], tracker.metric.total[:1])
+    assert half.metric.total[1:].sum() == 0
+    assert half.wall_started == -5

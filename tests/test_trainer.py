@@ -223,6 +223,8 @@ def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
 class Follower:
     """A logger that notes what it is told."""
 
+    run_id = None
+
     def __init__(self) -> None:
         self.told: list[str] = []
 

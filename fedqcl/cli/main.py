@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from fedqcl.cli.configs import shipped_configs
-from fedqcl.errors import InputError
+from fedqcl.errors import InputError, Interrupted
 from fedqcl.version import __version__
 
 COMMANDS = {
@@ -25,7 +25,8 @@ def main(args: list[str] | None = None) -> int:
         args: the words after ``fedqcl``; those of this process by default.
 
     Returns:
-        Exit status: 0, 2 after a mistake of the user's, 130 after an interrupt.
+        Exit status: 0, 2 after a mistake of the user's, 128 and the signal's number after a signal, 75 if the same
+        command is to be run again.
     """
     words = sys.argv[1:] if args is None else args
     command = words[0] if words and words[0] in COMMANDS else ""
@@ -37,6 +38,8 @@ def main(args: list[str] | None = None) -> int:
     except InputError as error:
         _report(f"fedqcl {command}".strip(), error)
         return 2
+    except Interrupted as stop:
+        return stop.status
     except KeyboardInterrupt:
         return 130
     return 0
