@@ -31,14 +31,21 @@ class Interruption:
 
     Args:
         grace: seconds from the first signal to the end of the process, whatever it does.
+        say: shows the user a line.
         at_once: called with the first signal before the process ends so; a status to end with in place of the usual.
 
     Attributes:
         signal: the first signal, 0 before it.
     """
 
-    def __init__(self, grace: float, at_once: Callable[[int], int] = lambda signum: 0) -> None:
+    def __init__(
+        self,
+        grace: float,
+        say: Callable[[str], None] = print,
+        at_once: Callable[[int], int] = lambda signum: 0,
+    ) -> None:
         self.grace = grace
+        self.say = say
         self.at_once = at_once
         self.signal = 0
 
@@ -73,15 +80,20 @@ class Interruption:
             if received[0] not in SIGNALS:
                 continue
             self._note(received[0], None)
-            if first and time.monotonic() - first > ONE_SIGNAL_SECONDS:
+            if not first:
+                first = time.monotonic()
+                with contextlib.suppress(OSError, ValueError):  # nobody may be listening any more
+                    self.say(f"{self._name()}: stopping when this round ends; a second one stops it at once")
+            elif time.monotonic() - first > ONE_SIGNAL_SECONDS:
                 self._leave("asked twice")
-            first = first or time.monotonic()
+
+    def _name(self) -> str:
+        return signal.Signals(self.signal).name
 
     def _leave(self, why: str) -> None:
         if sys.stdout.isatty():
             os.write(sys.stdout.fileno(), b"\x1b[?25h\n")  # a progress bar hides the cursor
-        name = signal.Signals(self.signal).name
-        os.write(sys.stderr.fileno(), f"fedqcl: ended by {name}, {why}: the last checkpoint stands\n".encode())
+        os.write(sys.stderr.fileno(), f"fedqcl: ended by {self._name()}, {why}: the last checkpoint stands\n".encode())
         os._exit(self.at_once(self.signal) or 128 + self.signal)
 
 

@@ -202,7 +202,7 @@ class FederatedTrainer:
         if start.finished:
             return RunFolder(start.folder).read_summary()
         try:
-            with Interruption(self.grace, partial(_start_again, fabric)) as asked:
+            with Interruption(self.grace, log.say, partial(_start_again, fabric)) as asked:
                 summary = self._train(fabric, learner, data, start, log, lambda: asked.signal)
         except Interrupted as stop:
             log.fail()
@@ -233,9 +233,9 @@ class FederatedTrainer:
         tracker = Tracker(evaluator, log, schedule, engine.server.num_bytes, self._started)
         state = RunState(engine, tracker, self._made_with(learner, data))
         tables = [log.folder.metrics, log.folder.clients] if log.folder else []
-        keeper = Keeper(state, schedule, start, self.checkpoint_every, tables, log.say, asked_to_stop)
-        loop.fit(learner.method, engine, schedule, tracker, keeper)
-        keeper.settle()
+        with Keeper(state, schedule, start, self.checkpoint_every, tables, log.say, asked_to_stop) as keeper:
+            loop.fit(learner.method, engine, schedule, tracker, keeper)
+            keeper.settle()
         summary = {
             **tracker.summary(),
             "evaluated_on": data.evaluated_on,

@@ -22,7 +22,7 @@ def handlers() -> list[object]:
 @pytest.mark.parametrize("signum", SIGNALS)
 def test_a_signal_is_noted_and_no_more(signum: int) -> None:
     before = handlers()
-    with Interruption(grace=60) as interruption:
+    with Interruption(60, say=lambda line: None) as interruption:
         assert interruption.signal == 0
         os.kill(os.getpid(), signum)
         assert interruption.signal == signum
@@ -36,7 +36,7 @@ CODE = """
 import ctypes, signal
 from fedqcl.preemption import Interruption
 
-with Interruption(grace={grace}, at_once={at_once}):
+with Interruption({grace}, lambda line: print(line, flush=True), {at_once}):
     print("ready", flush=True)
     mutex = ctypes.create_string_buffer(64)
     for _ in range(2):  # a mutex that is locked twice is waited for for ever
@@ -59,9 +59,10 @@ def test_the_grace_time_ends_the_process() -> None:
     process = started(grace=0.3)
     since = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=30)
     assert 0.3 <= time.monotonic() - since < 10
     assert process.returncode == 128 + signal.SIGTERM
+    assert out == "SIGTERM: stopping when this round ends; a second one stops it at once\n"
     assert err == "fedqcl: ended by SIGTERM, could not stop within 0.3 s: the last checkpoint stands\n"
 
 
@@ -84,7 +85,7 @@ def test_the_status_of_a_process_that_is_to_be_started_again() -> None:
 
 
 def waiting(seconds: float) -> None:
-    with Interruption(grace=60) as interruption:
+    with Interruption(60, say=lambda line: None) as interruption:
         until = time.monotonic() + seconds
         while not interruption.signal and time.monotonic() < until:
             time.sleep(0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -10,14 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from fedqcl.errors import InputError
+from fedqcl.errors import InputError, Interrupted
 from fedqcl.methods import FedAvg, Method
 from fedqcl.report import plots
 from fedqcl.resume import differences, find_run
 from fedqcl.run.folder import RunFolder
+from fedqcl.run.records import RoundRecord
+from fedqcl.run.wandb import WandbLogger
 from tests.helpers.methods import method_classes, small_method
 from tests.helpers.process import run_python
 from tests.helpers.stopped import Tripwire, fit, outcome, small_data, small_learner, small_trainer, stopped
+from tests.run.wandb_reader import read
 
 
 @pytest.fixture(autouse=True)
@@ -187,6 +191,32 @@ def test_a_finished_run_is_left_alone(ckpt_path: str, tmp_path: Path, capsys: py
     assert capsys.readouterr().out == f"{tmp_path / 'x'} has finished: nothing to go on with\n"
     assert again["average_accuracy"] == summary["average_accuracy"]
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+class TripwireOfWandb(WandbLogger):
+    """Logs to W&B offline, and stops the run on the way."""
+
+    def round(self, record: RoundRecord) -> None:
+        super().round(record)
+        Tripwire(1, 1).round(record)
+
+
+def test_the_wandb_run_goes_on_under_its_id(tmp_path: Path) -> None:
+    import wandb
+
+    with pytest.raises(Interrupted):
+        fit(small_trainer(tmp_path, name="x", logger=TripwireOfWandb(mode="offline")))
+    fit(small_trainer(tmp_path, logger=WandbLogger(mode="offline")), ckpt_path=str(tmp_path / "x"))
+    wandb.teardown()  # waits until the files are complete
+    paths = sorted(tmp_path.glob("x/wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime_ns)
+    first, second = map(read, paths)
+    assert first.run["run_id"] == second.run["run_id"]
+    assert (first.exit_code, second.exit_code) == (1, 0)
+    rounds = [[row["round"] for row in part.history if "loss" in row] for part in (first, second)]
+    assert rounds == [[1, 2, 3, 4, 5], [6, 7, 8, 9]]
+    # The queues of the tasks before the stop are in the last table too; after the first task there are none.
+    table = paths[1].parent / "files" / second.history[-1]["task/queue_table/path"]
+    assert [row[0] for row in json.loads(table.read_text())["data"]] == [2, 3]
 
 
 @pytest.mark.parametrize(

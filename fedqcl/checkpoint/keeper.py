@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
+from types import TracebackType
 
 import torch
 
@@ -14,6 +15,9 @@ from fedqcl.checkpoint.state import RunState
 from fedqcl.engine.averaging import all_reduce, gather
 from fedqcl.errors import Interrupted
 from fedqcl.schedule import Position, Schedule
+
+# A file that one machine has written may take a minute to show up on another, as names are cached.
+SHOWING_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,13 @@ class Keeper:
         if start.checkpoint:
             state.load(start.checkpoint)
 
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._writing:
+            self._writing.cancel()
+
     def reach(self, task: int, round: int) -> None:
         """All before this round is done: the place for a checkpoint, and to stop.
 
@@ -101,11 +112,12 @@ class Keeper:
         """
         failure = self._writing.wait_for_part() if self._writing else ""
         signal, failed = self._highest(self._asked_to_stop(), bool(failure))
-        if failed:
+        if failed and self._writing:
             failure = next(filter(None, gather([failure])))
-        if self._writing:
-            failure = self._writing.end(cancelled=bool(failed)) or failure
-            self._writing = None
+            self._writing.cancel()
+        elif self._writing:
+            failure = self._writing.end()
+        self._writing = None
         if failure and self._fabric.is_global_zero:
             self.checkpoints.remove_drafts()
             self._say(f"no checkpoint: {failure}; the training goes on, and the last one stands")
@@ -164,12 +176,18 @@ class _Writing:
         self._part_ended.wait()
         return self._failure()
 
-    def end(self, cancelled: bool) -> str:
-        """Wait for the rest, or cancel it; what the disk had against it, if anything."""
-        if cancelled:
-            self._cancelled.set()
-        self._thread.join()
+    def end(self) -> str:
+        """Wait for the rest, all ranks having written their parts; what the disk had against it, if anything."""
+        self._thread.join(SHOWING_SECONDS)
+        if self._thread.is_alive():
+            self.cancel()
+            return "other ranks' files do not show up; trainer.root must be on a disk that all machines share"
         return self._failure()
+
+    def cancel(self) -> None:
+        """Wait for no other rank any more."""
+        self._cancelled.set()
+        self._thread.join()
 
     def _failure(self) -> str:
         if self._error is None:
