@@ -178,11 +178,11 @@ def strike(pid: int, folder: RunFolder, rng: random.Random, seconds: float, **pl
     """Kill a part of a run at a random instant; None if it has ended before."""
     aimed = rng.choice(["instant", "writing"])
     began = time.monotonic()
-    if not wait_for_moment(pid, folder, aimed, rng.uniform(0, seconds), rng):
+    alive = processes(pid) if wait_for_moment(pid, folder, aimed, rng.uniform(0, seconds), rng) else []
+    if not alive:
         end(pid, PATIENCE)
         return None
     signum, target = rng.choice(SIGNALS), rng.choice(["first", "other", "all"])
-    alive = processes(pid)
     victims = {"first": alive[:1], "other": alive[1:] or alive, "all": alive}[target]
     victims = [rng.choice(victims)] if target == "other" else victims
     moment, writing = time.monotonic() - began, is_writing(folder)
