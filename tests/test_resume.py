@@ -79,6 +79,29 @@ def test_another_number_of_ranks(whole: dict[str, Any], tmp_path: Path) -> None:
     assert outcome(tmp_path / "stopped") == whole
 
 
+FULL_DISK = """
+import os, sys, torch
+from pathlib import Path
+from fedqcl.report import plots
+from tests.helpers.stopped import fit, small_trainer
+
+def save(content, path, saved=torch.save):
+    if os.environ.get("LOCAL_RANK") == "1" and path.parent.name.startswith(".task-02"):
+        raise OSError(28, "No space left on device")
+    saved(content, path)
+
+torch.save, plots.plot_run = save, lambda path: []
+fit(small_trainer(Path(sys.argv[1]), name="x", devices=2, console="normal"))
+"""
+
+
+def test_a_full_disk_of_one_rank_costs_checkpoints_and_not_the_run(whole: dict[str, Any], tmp_path: Path) -> None:
+    result = run_python("-c", FULL_DISK, str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("no checkpoint: [Errno 28] No space left on device; the training goes on") == 3
+    assert outcome(tmp_path / "x") == whole
+
+
 def test_partial_participation(tmp_path: Path) -> None:
     fit(small_trainer(tmp_path, name="whole", participation=0.4))
     stopped(small_trainer(tmp_path, name="x", participation=0.4), 1, 0)

@@ -207,6 +207,24 @@ def test_a_run_of_a_command(cli: Cli, calls: list[tuple[Any, ...]]) -> None:
     assert (trainer.config["trainer"]["rounds"], trainer.config["seed_everything"]) == (3, 0)
 
 
+def test_what_to_go_on_with_may_stand_in_a_config_and_is_not_repeated(cli: Cli, calls: list[tuple[Any, ...]]) -> None:
+    Path("a.yaml").write_text("ckpt_path: auto\n")
+    assert cli("fit", "--config", "quickstart", "--config", "a.yaml").status == 0
+    [(_, trainer, _, _, arguments)] = calls
+    assert arguments == {"ckpt_path": "auto"}
+    assert "ckpt_path" not in trainer.config
+
+
+@pytest.mark.parametrize("place", ["run", "run/checkpoints/task-01-round-02"])
+def test_a_run_that_is_gone_on_with_brings_its_config(cli: Cli, calls: list[tuple[Any, ...]], place: str) -> None:
+    assert cli("fit", "--config", "quickstart", "--trainer.rounds", "3").status == 0
+    Path(place).mkdir(parents=True)
+    Path("run/config.yaml").write_text(calls[0][1].config_text)
+    assert cli("fit", "--ckpt_path", place, "--trainer.devices", "3").status == 0
+    _, trainer, _, _, arguments = calls[1]
+    assert (trainer.rounds, trainer.devices, arguments) == (3, 3, {"ckpt_path": place})
+
+
 @pytest.mark.parametrize("command", ["validate", "test"])
 def test_a_run_of_a_command_on_a_finished_run(cli: Cli, calls: list[tuple[Any, ...]], command: str) -> None:
     assert cli("fit", "--config", "quickstart", "--trainer.rounds", "3").status == 0
