@@ -4,8 +4,9 @@
 
 A run is on 1 to 3 ranks. A kill is SIGKILL, SIGTERM or SIGINT to any of its processes, or to all at once, at a random
 instant or while a checkpoint is being written; after SIGKILL what is left of the run is ended too, as a cluster would
-do, after a random while. The next part is on another number of ranks, is killed in its turn or not, and in the end the
-files are compared with those of the run left in peace: everything but times and devices, byte by byte.
+do, after a random while; after the others it stops by itself, or is given too little time for that. The next part is
+on another number of ranks, is killed in its turn or not, and in the end the files are compared with those of the run
+left in peace: everything but times and devices, byte by byte.
 
 Python and its libraries are loaded once; every part of a run is a fork. Exit status 1 if any run ended otherwise.
 """
@@ -58,6 +59,7 @@ class Kill:
         run: which run, from 1.
         part: which part of it, from 1.
         ranks: of that part.
+        grace: seconds that it had to stop when it was asked to; a short one ends it in the middle of a round.
         signal: what was sent.
         target: ``all`` processes, or the ``first`` one or an ``other`` one.
         aimed: at any ``instant``, or at the ``writing`` of a checkpoint.
@@ -70,6 +72,7 @@ class Kill:
     run: int
     part: int
     ranks: int
+    grace: float
     signal: str
     target: str
     aimed: str
@@ -79,7 +82,7 @@ class Kill:
     status: int
 
 
-def fit(root: Path, ranks: int) -> None:
+def fit(root: Path, ranks: int, grace: float) -> None:
     """Train, or go on, on so many ranks."""
     data = FederatedData(Digits(), num_clients=4, tasks=3, alpha=1.0, batch_size=32, seed=0)
     learner = Learner(
@@ -88,12 +91,19 @@ def fit(root: Path, ranks: int) -> None:
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.001),
     )
     trainer = FederatedTrainer(
-        accelerator="cpu", devices=ranks, rounds=4, epochs=1, root=str(root), name="run", start_method="fork"
+        accelerator="cpu",
+        devices=ranks,
+        rounds=4,
+        epochs=1,
+        root=str(root),
+        name="run",
+        grace=grace,
+        start_method="fork",
     )
     trainer.fit(learner, data, ckpt_path="auto")
 
 
-def start(root: Path, ranks: int) -> int:
+def start(root: Path, ranks: int, grace: float = PATIENCE) -> int:
     """Fork a part of a run into a process group of its own; its process id."""
     pid = os.fork()
     if pid:
@@ -107,7 +117,7 @@ def start(root: Path, ranks: int) -> int:
         log = os.open(root / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        fit(root, ranks)
+        fit(root, ranks, grace)
         status = 0
     except Interrupted as stop:
         status = stop.status
@@ -217,8 +227,9 @@ def one_run(number: int, work: Path, seconds: float, rng: random.Random) -> tupl
     kills: list[Kill] = []
     planned = rng.randint(1, 4)
     while len(kills) < planned:
-        ranks = rng.randint(1, 3)
-        kill = strike(start(root, ranks), run, rng, seconds, run=number, part=len(kills) + 1, ranks=ranks)
+        ranks, grace = rng.randint(1, 3), rng.choice([PATIENCE, 0.01])
+        part = start(root, ranks, grace)
+        kill = strike(part, run, rng, seconds, run=number, part=len(kills) + 1, ranks=ranks, grace=grace)
         if kill is None:
             break
         kills.append(kill)
@@ -267,7 +278,7 @@ def tables(runs: list[tuple[list[Kill], str]], seconds: float) -> str:
         "| kills by | |",
         "|---|--:|",
     ]
-    for key in ("signal", "target", "ranks", "part"):
+    for key in ("signal", "grace", "target", "ranks", "part"):
         counts = collections.Counter(str(getattr(kill, key)) for kill in kills)
         lines += [f"| {key} {value} | {count} |" for value, count in sorted(counts.items())]
     return "\n".join(lines) + "\n"

@@ -24,7 +24,7 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker, ke
     server = engine.server
     for task, rounds in schedule.rest(keeper.position):
         for round in rounds:
-            keeper.reach(task, round)
+            keeper.reach(task, round)  # a checkpoint, and the place to stop
             tracker.start_round()
             average, stats, reports = engine.average(), [], []
             for locals in engine.broadcast(schedule.participants(task, round), task):  # w_i <- w

@@ -76,6 +76,7 @@ class Interruption:
             except TimeoutError:
                 self._leave(f"could not stop within {self.grace:g} s")
             if not received:
+                self._here.close()
                 return
             if received[0] not in SIGNALS:
                 continue
