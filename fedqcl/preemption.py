@@ -128,10 +128,14 @@ def requeue() -> bool:
 
 
 def _handle(handler: Handler) -> dict[int, signal._HANDLER]:
-    """Set a handler for all our signals; those before it, or none if this thread may not set any."""
+    """Set a handler for our signals; those before it, or none if this thread may not set any.
+
+    What whoever started the process has had it ignore, as shells do with SIGINT in the background, stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    return {signum: signal.signal(signum, handler) for signum in SIGNALS}
+    wanted = [signum for signum in SIGNALS if signal.getsignal(signum) != signal.SIG_IGN]
+    return {signum: signal.signal(signum, handler) for signum in wanted}
 
 
 def _put_back(handlers: dict[int, signal._HANDLER]) -> None:

@@ -7,12 +7,21 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fedqcl.preemption import SIGNALS, Interruption, passed_on, requeue
 from tests.helpers.process import REPOSITORY
+
+
+@pytest.fixture(autouse=True)
+def _usual_handlers() -> Iterator[None]:
+    """As in a terminal, wherever the tests run."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def handlers() -> list[object]:
@@ -30,6 +39,14 @@ def test_a_signal_is_noted_and_no_more(signum: int) -> None:
         assert interruption.signal == signum
     assert handlers() == before
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with passed_on(), Interruption(60) as interruption:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.signal == 0
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
 CODE = """
