@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fedqcl.checkpoint import Keeper
+from fedqcl.checkpoint import NOTHING_KEPT, Keeper
 from fedqcl.engine import Engine
 from fedqcl.methods import Method
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
 
 
-def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker, keeper: Keeper) -> None:
+def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker, keeper: Keeper = NOTHING_KEPT) -> None:
     """Train on one task after another.
 
     Every rank runs this. Each works for its own clients; they meet where the server is: in the average and the sums.

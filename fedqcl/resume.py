@@ -15,9 +15,12 @@ from fedqcl.checkpoint.state import read_run
 from fedqcl.errors import InputError
 from fedqcl.run.folder import RunFolder
 
-# Of the trainer's options, those that the result depends on; the others may be given anew. Devices of another kind
-# round otherwise, which is as far as they change anything.
-DECIDING = ("rounds", "epochs", "participation", "precision", "threads")
+# Of the trainer's options, those that may be given anew: the result does not depend on them, but for how devices of
+# another kind round.
+FREE = (
+    *("accelerator", "devices", "num_nodes", "executor", "concurrency", "root", "name", "logger", "console"),
+    *("checkpoint_every", "grace", "start_method"),
+)
 SHOWN = 3
 
 
@@ -111,7 +114,7 @@ def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any]) -> Non
 def differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
     """The keys in which two configurations differ, where that changes results, with both values."""
     group, _, option = key.partition(".")
-    if group == "trainer" and option and option.partition(".")[0] not in DECIDING:
+    if group == "trainer" and option.partition(".")[0] in FREE:
         return
     if isinstance(then, dict) and isinstance(now, dict):
         for name in dict.fromkeys([*then, *now]):

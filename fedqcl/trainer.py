@@ -15,7 +15,7 @@ import torch
 from lightning.fabric import Fabric
 
 from fedqcl import loop
-from fedqcl.checkpoint import Keeper, RunState, Start, describe_problem, load_model, save_model
+from fedqcl.checkpoint import CheckpointKeeper, RunState, Start, describe_problem, load_model, save_model
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
 from fedqcl.engine.averaging import gather
@@ -233,7 +233,8 @@ class FederatedTrainer:
         tracker = Tracker(evaluator, log, schedule, engine.server.num_bytes, self._started)
         state = RunState(engine, tracker, self._made_with(learner, data))
         tables = [log.folder.metrics, log.folder.clients] if log.folder else []
-        with Keeper(state, schedule, start, self.checkpoint_every, tables, log.say, asked_to_stop) as keeper:
+        every, say = self.checkpoint_every, log.say
+        with CheckpointKeeper(state, schedule, start, every, tables, say, asked_to_stop) as keeper:
             loop.fit(learner.method, engine, schedule, tracker, keeper)
             keeper.settle()
         summary = {

@@ -15,7 +15,7 @@ from fedqcl.run.log import RunLog
 from fedqcl.run.records import RoundRecord
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
-from tests.helpers.toy import NoKeeper, toy_data, toy_engine, toy_learner
+from tests.helpers.toy import toy_data, toy_engine, toy_learner
 
 
 class Log(RunLog):
@@ -42,7 +42,7 @@ def tracked(
     log = Log()
     schedule = Schedule(3, rounds, data.num_clients, participation, data.seed)
     tracker = Tracker(evaluator, log, schedule, engine.server.num_bytes)
-    loop.fit(method, engine, schedule, tracker, NoKeeper())
+    loop.fit(method, engine, schedule, tracker)
     return tracker, log, engine
 
 

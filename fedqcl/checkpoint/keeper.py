@@ -44,6 +44,22 @@ class Start:
 
 
 class Keeper:
+    """Keeps nothing: for a run from its beginning to its end.
+
+    Attributes:
+        position: the task and the round that the run starts with.
+    """
+
+    position: Position = (0, 0)
+
+    def reach(self, task: int, round: int) -> None:
+        """All before this round is done: the place for a checkpoint, and to stop."""
+
+
+NOTHING_KEPT = Keeper()
+
+
+class CheckpointKeeper(Keeper):
     """Keeps the checkpoints of a run, and stops it between two rounds if it is asked to.
 
     The state is copied at once; a thread then writes it while the training goes on. A checkpoint stands when the
@@ -83,7 +99,7 @@ class Keeper:
         if start.checkpoint:
             state.load(start.checkpoint)
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> CheckpointKeeper:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

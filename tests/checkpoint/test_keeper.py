@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedqcl.checkpoint.keeper import Keeper, Start
+from fedqcl.checkpoint.keeper import CheckpointKeeper, Start
 from fedqcl.checkpoint.state import read_run
 from fedqcl.errors import Interrupted
 from fedqcl.methods import FedAvg
@@ -24,7 +24,7 @@ class Kept:
         self.said: list[str] = []
         self.path = folder / "checkpoints"
         self.signal = 0
-        self.keeper = Keeper(
+        self.keeper = CheckpointKeeper(
             state(FedAvg()), SCHEDULE, Start(folder, "abc", position), say=self.said.append,
             asked_to_stop=lambda: self.signal, **options,
         )  # fmt: skip

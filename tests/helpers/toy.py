@@ -135,15 +135,6 @@ class Recorder:
         """The rounds say it all."""
 
 
-class NoKeeper:
-    """Stands in for the keeper: a run from its beginning to its end."""
-
-    position = (0, 0)
-
-    def reach(self, task: int, round: int) -> None:
-        """Nothing is kept."""
-
-
 def copied(module: nn.Module) -> dict[str, Tensor]:
     """A module's parameters and buffers, copied."""
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
@@ -165,7 +156,7 @@ def toy_fit(
     assert data.spec is not None
     engine, recorder = toy_engine(learner, data, epochs, **options), Recorder()
     schedule = Schedule(data.spec.num_tasks, rounds, data.num_clients, participation, data.seed)
-    loop.fit(learner.method, engine, schedule, recorder, NoKeeper())  # type: ignore[arg-type]
+    loop.fit(learner.method, engine, schedule, recorder)  # type: ignore[arg-type]
     return recorder.moments, engine
 
 
