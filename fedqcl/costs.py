@@ -57,6 +57,14 @@ class Costs:
         clients = self.engine.data.num_clients
         return clients * self.sent_at_end, clients * self.received_at_end
 
+    def state(self) -> dict[str, int]:
+        """What has been counted so far."""
+        return {"sent": self.sent, "sent_at_end": self.sent_at_end}
+
+    def load(self, state: dict[str, int]) -> None:
+        """Go on from what :meth:`state` has returned."""
+        self.sent, self.sent_at_end = state["sent"], state["sent_at_end"]
+
     def summary(self) -> dict[str, Any]:
         """What one client sends, receives and stores, in bytes, and the images of a step of each task."""
         sampler, state, server = self.engine.sampler, self.engine.replicas[0].state, self.engine.server.state

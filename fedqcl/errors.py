@@ -1,4 +1,6 @@
-"""What ends a run: a mistake that the user can mend, or a client or a rank that failed."""
+"""What ends a run: a mistake that the user can mend, a client or a rank that failed, or somebody who asked."""
+
+from signal import Signals
 
 
 class InputError(ValueError):
@@ -23,6 +25,23 @@ class RankError(RuntimeError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop, and has stopped with what it had done saved.
+
+    Args:
+        signal: the number of the signal that asked.
+
+    Attributes:
+        signal: the signal.
+        status: the exit status of the process.
+    """
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = Signals(signal)
+        self.status = 128 + signal
 
 
 def first_line(error: BaseException) -> str:

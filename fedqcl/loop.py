@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from fedqcl.checkpoint import NOTHING_KEPT, Keeper
 from fedqcl.engine import Engine
 from fedqcl.methods import Method
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
 
 
-def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker) -> None:
+def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker, keeper: Keeper = NOTHING_KEPT) -> None:
     """Train on one task after another.
 
     Every rank runs this. Each works for its own clients; they meet where the server is: in the average and the sums.
@@ -18,11 +19,14 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker) ->
         engine: hosts the server and this rank's clients.
         schedule: tasks, rounds and participants.
         tracker: evaluates and records.
+        keeper: says where to start, keeps checkpoints and stops the run if asked to.
     """
     server = engine.server
-    for task in range(schedule.num_tasks):
-        engine.start_task()
-        for round in range(schedule.rounds):
+    for task, rounds in schedule.rest(keeper.position):
+        for round in rounds:
+            keeper.reach(task, round)  # a checkpoint, and the place to stop
+            if round == 0:
+                engine.start_task()
             tracker.start_round()
             updates = engine.updates(task, round)
             active, last = schedule.participants(task, round), schedule.is_last(round)
@@ -43,3 +47,4 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker) ->
         method.server_task(server.net, engine.sum(kept), server.state, task, schedule.server_generator(task))
         engine.agree()
         tracker.end_task(task, engine)
+    keeper.reach(schedule.num_tasks, 0)

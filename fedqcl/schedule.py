@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from fedqcl.rng import Purpose, generator
+
+Position: TypeAlias = tuple[int, int]  # a task, and a round within it
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,17 @@ class Schedule:
     def everyone(self) -> list[int]:
         """All client ids."""
         return list(range(self.num_clients))
+
+    def rest(self, position: Position = (0, 0)) -> Iterator[tuple[int, range]]:
+        """What is left of the plan from a round on: each task with its rounds."""
+        first_task, first_round = position
+        for task in range(first_task, self.num_tasks):
+            yield task, range(first_round if task == first_task else 0, self.rounds)
+
+    def rounds_before(self, position: Position) -> int:
+        """How many rounds lie before a round."""
+        task, round = position
+        return task * self.rounds + round
 
     def participants(self, task: int, round: int) -> list[int]:
         """The clients of one round, sorted: a fresh sample without replacement, at least one."""

@@ -30,9 +30,12 @@ class Tracker:
         log: where records go; silent on all ranks but the first.
         schedule: tasks and rounds.
         costs: counts what the clients send, receive and store.
+        started: when the run was started, by ``time.perf_counter``; now by default.
     """
 
-    def __init__(self, evaluator: Evaluator, log: RunLog, schedule: Schedule, costs: Costs) -> None:
+    def __init__(
+        self, evaluator: Evaluator, log: RunLog, schedule: Schedule, costs: Costs, started: float | None = None
+    ) -> None:
         self.evaluator = evaluator
         self.log = log
         self.schedule = schedule
@@ -41,6 +44,7 @@ class Tracker:
         self.queues: list[list[float]] = []
         self.train_seconds = 0.0
         self.client_steps = 0
+        self.wall_started = time.perf_counter() if started is None else started
         self._started = self._seconds = 0.0
         self._clients: list[ClientRecord] = []
         self._traffic = (0, 0)
@@ -73,7 +77,7 @@ class Tracker:
         self._warn_of_faults(engine)
         self.queues.append(record.queue)
         self.log.round(record)
-        self.log.task(record, self.metric.compute()["accuracy_matrix"].tolist())
+        self.log.task(record, self.metric.compute()["accuracy_matrix"].tolist(), self.queues)
 
     def _warn_of_faults(self, engine: Engine) -> None:
         for line in gather(engine.faults.take_lines()):
@@ -103,7 +107,31 @@ class Tracker:
             "train_seconds": self.train_seconds,
             "client_steps": self.client_steps,
             "costs": self.costs.summary(),
+            "wall_seconds": time.perf_counter() - self.wall_started,
         }
+
+    def state(self) -> dict[str, Any]:
+        """What has been counted so far, in plain numbers."""
+        return {
+            "correct": self.metric.correct.tolist(),
+            "total": self.metric.total.tolist(),
+            "queues": [list(row) for row in self.queues],
+            "train_seconds": self.train_seconds,
+            "client_steps": self.client_steps,
+            "costs": self.costs.state(),
+            "wall_seconds": time.perf_counter() - self.wall_started,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on counting from what :meth:`state` has returned."""
+        for task in range(len(state["queues"])):
+            correct, total = (torch.tensor(state[name][task], dtype=torch.float64) for name in ("correct", "total"))
+            self.metric.add(correct, total, after=task)
+        self.queues = [list(row) for row in state["queues"]]
+        self.train_seconds = state["train_seconds"]
+        self.client_steps = state["client_steps"]
+        self.costs.load(state["costs"])
+        self.wall_started -= state["wall_seconds"]
 
 
 def _record(client: int, samples: int, state: ClientState, report: Report | None) -> ClientRecord:

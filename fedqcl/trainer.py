@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import platform
+import secrets
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
 from lightning.fabric import Fabric
 
-from fedqcl import loop
-from fedqcl.checkpoint import load_model, save_model
-from fedqcl.costs import Costs
+from fedqcl.checkpoint import Start, describe_problem, load_model
 from fedqcl.data import FederatedData
-from fedqcl.engine import Engine, guard
+from fedqcl.engine import guard
+from fedqcl.engine.averaging import gather
 from fedqcl.engine.determinism import deterministic_algorithms
-from fedqcl.engine.faults import Faults
 from fedqcl.engine.graphed import starts_at_zero
-from fedqcl.engine.launch import describe, explain_memory, is_first, is_first_of_machine, make_fabric
-from fedqcl.engine.memory import Footprint, check_memory, peak_memory
-from fedqcl.engine.pulse import PULSE, meeting
-from fedqcl.engine.rules import Personal, Rules, Weighting
-from fedqcl.errors import InputError
-from fedqcl.evaluate import BATCH, ClientEvaluator, Evaluator
+from fedqcl.engine.launch import explain_memory, is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.pulse import PULSE
+from fedqcl.engine.rules import Personal, Weighting
+from fedqcl.errors import InputError, Interrupted
+from fedqcl.evaluate import Evaluator
+from fedqcl.fitting import Fitting
 from fedqcl.learner import Learner
+from fedqcl.preemption import passed_on
+from fedqcl.resume import find_run, go_on
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
-from fedqcl.run.log import RunLog
-from fedqcl.run.records import RunInfo
 from fedqcl.run.wandb import WandbLogger
-from fedqcl.run.writing import writing
-from fedqcl.schedule import Schedule
-from fedqcl.tracker import Tracker
 from fedqcl.types import Count, Positive, Share
-from fedqcl.version import __version__
 
 Job = Callable[[Fabric, Learner, FederatedData], Any]
 
@@ -77,6 +70,9 @@ class FederatedTrainer:
             the client out of the round, its state as before, and says so. A round without a usable update keeps the
             model.
         console: how much to print.
+        checkpoint_every: rounds from one checkpoint to the next; one is written at the end of every task in any case.
+        grace: seconds a run has to come to the end of its round when it is asked to stop; after them it ends at once,
+            and goes on later from the checkpoint before.
         start_method: how ranks are started; ``fork`` is quick, and for the CPU alone.
         timeout: seconds without any progress after which a rank that others wait for counts as hung, which ends the
             run.
@@ -105,6 +101,8 @@ class FederatedTrainer:
         on_client_error: Literal["raise", "skip"] = "raise",
         on_nonfinite: Literal["raise", "drop"] = "raise",
         console: Literal["quiet", "normal", "verbose"] = "normal",
+        checkpoint_every: Count = 1,
+        grace: Positive = 25.0,
         start_method: Literal["popen", "fork", "spawn"] = "popen",
         timeout: Positive = 600.0,
     ) -> None:
@@ -129,27 +127,38 @@ class FederatedTrainer:
         self.on_client_error = on_client_error
         self.on_nonfinite = on_nonfinite
         self.console = console
+        self.checkpoint_every = checkpoint_every
+        self.grace = grace
         self.start_method = start_method
         self.timeout = timeout
         self.config: dict[str, Any] = {}
         self.config_text = ""
-        self._folder: RunFolder | None = None
-        self._started = 0.0
+        self._start: Start | None = None
+        self.started = 0.0
 
-    def fit(self, model: Learner, datamodule: FederatedData) -> dict[str, Any]:
+    def fit(self, model: Learner, datamodule: FederatedData, ckpt_path: str | None = None) -> dict[str, Any]:
         """Train on all tasks and write a run folder.
 
         Args:
             model: method, net and optimizer.
             datamodule: tasks and clients.
+            ckpt_path: a run to go on with: its folder, or a checkpoint in it. ``last`` is the newest run of this
+                configuration, one that has not finished if there is any; ``auto`` the same, or a new one if there is
+                none. A run that has finished is left as it is.
 
         Returns:
             What ``summary.json`` holds.
+
+        Raises:
+            Interrupted: it was asked to stop, and has saved what it had done.
         """
-        self._started = time.perf_counter()
-        result: dict[str, Any] = self._launch(
-            "fit", self._fit, model, datamodule, lambda: self._make_folder(model, datamodule)
-        )
+        self.started = time.perf_counter()
+        with ExitStack() as held, passed_on():
+            result: dict[str, Any] | Interrupted = self._launch(
+                "fit", self._fit, model, datamodule, lambda: self._begin(model, datamodule, ckpt_path, held)
+            )
+        if isinstance(result, Interrupted):
+            raise result
         return result
 
     def validate(self, model: Learner, datamodule: FederatedData, ckpt_path: str) -> dict[str, Any]:
@@ -214,76 +223,34 @@ class FederatedTrainer:
         except torch.OutOfMemoryError as error:
             raise explain_memory(error, fabric.device) from error
 
-    def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
-        assert data.spec is not None
-        log = self._log(fabric)
-        try:
-            rules = Rules(self.personal, self.weighting, self.restart)
-            faults = Faults(self.on_client_error, self.on_nonfinite)
-            engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency, rules, faults)
-            schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
-            evaluator = self._evaluator(fabric, data, engine)
-            needed = Footprint.of(engine, evaluator.pool, BATCH).total if fabric.device.type == "cuda" else None
-            memory = check_memory(needed, fabric.device) if needed else None
-            log.start(self._info(fabric, learner, data, memory))
-            tracker = Tracker(evaluator, log, schedule, Costs(engine))
-            loop.fit(learner.method, engine, schedule, tracker)
-            summary = {
-                **tracker.summary(),
-                "evaluated_on": data.evaluated_on,
-                "wall_seconds": time.perf_counter() - self._started,
-                "device": describe(fabric),
-                "memory_estimate": needed,
-                "memory_peak": peak_memory(fabric.device),
-                "seed": data.seed,
-                "versions": _versions(),
-            }
-            if log.folder is not None:
-                with writing(log.folder.checkpoint):
-                    save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
-            log.finish(summary)
-        except BaseException:
-            log.fail()
-            raise
-        with meeting():
-            fabric.barrier()
-        return summary
+    def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any] | Interrupted:
+        start: Start = gather([self._start])[0]
+        return Fitting(self, fabric, learner, data, start, self._made_with(learner, data)).run()
 
-    def _evaluator(self, fabric: Fabric, data: FederatedData, engine: Engine) -> Evaluator:
-        assert data.spec is not None
-        pool = data.evaluation_pool(fabric.device, data.evaluated_on)
-        if self.evaluation == "server":
-            return Evaluator(fabric, pool, data.spec)
-        return ClientEvaluator(fabric, pool, data.spec, data.evaluation_shards(data.evaluated_on), engine.clients)
-
-    def _make_folder(self, learner: Learner, data: FederatedData) -> None:
+    def _begin(self, learner: Learner, data: FederatedData, ckpt_path: str | None, held: ExitStack) -> None:
+        """Find or make the run's folder, hold it, and find out where the run starts; for the first rank alone."""
+        run = find_run(ckpt_path, self.root, self.name, self.config) if ckpt_path else None
+        if ckpt_path and run:
+            held.enter_context(run.held())
+            self._start = go_on(run, ckpt_path, self._made_with(learner, data), self.rounds)
+            return
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
-        self._folder = RunFolder.create(self.root, self.name, name)
-        with writing(self._folder.config):
-            self._folder.config.write_text(self.config_text, encoding="utf-8")
+        run = RunFolder.create(self.root, self.name, name, self.config_text)
+        held.enter_context(run.held())
+        self._start = Start(run.path, secrets.token_hex(4))
 
-    def _log(self, fabric: Fabric) -> RunLog:
-        """Only the first rank speaks."""
-        if self._folder is None or not fabric.is_global_zero:
-            return RunLog.silent()
-        return RunLog(self._folder, Console(self.console), [self.logger] if self.logger else [])
-
-    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData, memory: str | None) -> RunInfo:
-        return RunInfo(
-            name=self._folder.path.name if self._folder else "",
-            dataset=data.source.name,
-            method=type(learner.method).__name__,
-            seed=data.seed,
-            num_clients=data.num_clients,
-            tasks=data.task_classes(),
-            rounds=self.rounds,
-            devices=describe(fabric),
-            memory=memory,
-            config=self.config,
-            split=data.split,
-            scenario=data.scenario,
-            versions=_versions(),
-        )
+    def _made_with(self, learner: Learner, data: FederatedData) -> dict[str, Any]:
+        """What a run's results depend on, in plain numbers and words; without a config file the most of it."""
+        assert data.spec is not None
+        options = {
+            "method": type(learner.method).__name__,
+            "num_clients": int(data.num_clients),
+            "rounds": int(self.rounds),
+            "epochs": int(self.epochs),
+            "participation": float(self.participation),
+            "seed": int(data.seed),
+        }
+        return {"config": self.config, "options": options, "problem": describe_problem(data.spec, data.labels)}
 
     def _evaluate(
         self, command: str, learner: Learner, data: FederatedData, ckpt_path: str, part: Literal["validation", "test"]
@@ -307,11 +274,3 @@ class FederatedTrainer:
 
         result: dict[str, Any] = self._launch(command, job, learner, data, check)
         return result
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "fedqcl": __version__,
-        **{name: version(name) for name in ("torch", "lightning", "numpy")},
-    }

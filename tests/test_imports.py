@@ -51,6 +51,7 @@ KNOWS = {
     "types": set(),
     "rng": set(),
     "version": set(),
+    "preemption": set(),
     "parts": set(),
     "models": {"errors", "types"},
     "metrics": {"report"},
@@ -61,16 +62,21 @@ KNOWS = {
     "schedule": {"rng"},
     "costs": {"engine"},
     "evaluate": {"data", "engine", "methods", "parts"},
-    "checkpoint": {"errors", "parts"},
+    "checkpoint": {"engine", "errors", "parts", "schedule", "tracker"},
     "report": {"errors", "run"},
     "run": {"errors", "report"},
     "tracker": {"costs", "engine", "evaluate", "methods", "metrics", "run", "schedule"},
-    "loop": {"engine", "methods", "schedule", "tracker"},
-    "trainer": {
-        "checkpoint", "costs", "data", "engine", "errors", "evaluate", "learner", "loop", "run", "schedule", "tracker",
-        "types", "version",
+    "resume": {"checkpoint", "errors", "run"},
+    "loop": {"checkpoint", "engine", "methods", "schedule", "tracker"},
+    "fitting": {
+        "checkpoint", "costs", "data", "engine", "errors", "evaluate", "learner", "loop", "preemption", "run",
+        "schedule", "tracker", "version",
     },
-    "cli": {"data", "errors", "learner", "run", "trainer", "types", "version"},
+    "trainer": {
+        "checkpoint", "data", "engine", "errors", "evaluate", "fitting", "learner", "preemption", "resume", "run",
+        "types",
+    },
+    "cli": {"data", "errors", "learner", "resume", "run", "trainer", "types", "version"},
 }  # fmt: skip
 # Of the methods, the rooms outside know the interface, by these names from the package itself.
 INTERFACE = {"ClientState", "Method", "Stats"}

@@ -54,3 +54,16 @@ def test_what_the_server_draws_is_keyed_by_seed_and_task() -> None:
 @pytest.mark.parametrize(("x", "whole"), [(0.0, 0), (0.49, 0), (0.5, 1), (1.5, 2), (2.5, 3)])
 def test_halves_are_rounded_up(x: float, whole: int) -> None:
     assert round_half_up(x) == whole
+
+
+def test_the_rest_of_the_plan() -> None:
+    plan = Schedule(num_tasks=3, rounds=2, num_clients=1, participation=1.0, seed=0)
+
+    def rest(*position: int) -> list[tuple[int, int]]:
+        return [(task, round) for task, rounds in plan.rest(position) for round in rounds]  # type: ignore[arg-type]
+
+    everything = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+    assert rest(0, 0) == everything
+    assert rest(0, 1) == everything[1:]
+    assert rest(2, 0) == everything[4:]
+    assert rest(3, 0) == []

@@ -30,7 +30,7 @@ class Log(RunLog):
     def round(self, record: RoundRecord) -> None:
         self.records.append(record)
 
-    def task(self, record: RoundRecord, matrix: Any) -> None:
+    def task(self, record: RoundRecord, matrix: Any, queues: Any) -> None:
         assert record is self.records[-1]
         self.matrices.append(matrix)
 
@@ -150,3 +150,17 @@ def test_a_round_without_any_samples() -> None:
     assert math.isnan(empty.loss)
     assert empty.bytes_sent == 0
     assert math.isfinite(log.records[2].loss)
+
+
+def test_a_tracker_goes_on_counting() -> None:
+    tracker, _, _ = tracked(queued(), toy_data())
+    other = Tracker(tracker.evaluator, Log(), tracker.schedule, Costs(engine))
+    other.load(tracker.state())
+    fixed = [{k: v for k, v in t.summary().items() if k != "wall_seconds"} for t in (tracker, other)]
+    assert repr(fixed[0]) == repr(fixed[1])
+    assert other.summary()["wall_seconds"] > tracker.state()["wall_seconds"] / 2 > 0
+    half = Tracker(tracker.evaluator, Log(), tracker.schedule, Costs(engine), started=0.0)
+    half.load({**tracker.state(), "queues": tracker.queues[:1], "wall_seconds": 5.0})
+    assert torch.equal(half.metric.total[:1], tracker.metric.total[:1])
+    assert half.metric.total[1:].sum() == 0
+    assert half.wall_started == -5

@@ -265,6 +265,8 @@ def test_clients_left_out_are_named_and_take_no_steps(tmp_path: Path, capsys: py
 class Follower:
     """A logger that notes what it is told."""
 
+    run_id = None
+
     def __init__(self) -> None:
         self.told: list[str] = []
 

@@ -23,6 +23,7 @@ from fedqcl.cli.words import Option, in_order, split_options
 from fedqcl.data import FederatedData
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
+from fedqcl.resume import folder_of_run
 from fedqcl.run.secrets import without_secrets
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.types import Seed
@@ -45,9 +46,10 @@ def run(command: str, words: list[str]) -> None:
     """
     cli = FederatedCLI(command, words)
     trainer: FederatedTrainer = cli.trainer
-    trainer.config_text = config_yaml(cli.parser, cli.config)
-    trainer.config = yaml.safe_load(trainer.config_text)
     arguments = {name: cli.config[name] for name in cli.command_arguments}
+    if command == "fit":
+        trainer.config_text = config_yaml(cli.parser, cli.config)
+        trainer.config = yaml.safe_load(trainer.config_text)
     getattr(trainer, command)(cli.model, cli.datamodule, **arguments)
 
 
@@ -57,7 +59,8 @@ def config_yaml(parser: LightningArgumentParser, config: Namespace) -> str:
     What is named like a key or a password is left out, and must be given again.
     """
     config = config.clone()
-    config.pop("config", None)
+    for name in ("config", "ckpt_path"):
+        config.pop(name, None)
     config["trainer.name"] = None
     text: str = parser.dump(config, skip_none=False)
     content = yaml.safe_load(text)
@@ -138,8 +141,8 @@ class FederatedCLI(LightningCLI):
         given = dict(options)
         if not given and self.command == "fit":
             raise InputError(f"config: nothing was given; give --config and one of {', '.join(shipped_configs())}")
-        checkpoint = given.get("--ckpt_path") if self.command_arguments else None
-        if checkpoint:
+        checkpoint = given.get("--ckpt_path")
+        if checkpoint and not (self.command == "fit" and checkpoint in ("last", "auto")):
             config = _config_of_run(Path(checkpoint), needed="--config" not in given)
             options = [Option("--config", str(config)), *options] if config else options
         return [Option(n, str(find_config(v or ""))) if n == "--config" else Option(n, v) for n, v in options]
@@ -165,6 +168,8 @@ class FederatedCLI(LightningCLI):
             name: Parameter(str, required=True, words="a run's folder, such as runs/NAME")
             for name in self.command_arguments
         }
+        if self.command == "fit":
+            tree["ckpt_path"] = Parameter(str | None, words="a run's folder, such as runs/NAME, or last or auto")
         tree["seed_everything"] = Parameter(Seed)
         tree["trainer"] = parameters(FederatedTrainer)
         tree["model"] = parameters(Learner)
@@ -221,12 +226,12 @@ class _SetConsole(argparse.Action):
 
 
 def _config_of_run(checkpoint: Path, needed: bool) -> Path | None:
-    """The config of the run that ``--ckpt_path`` names, by its folder or by the model in it; None if not needed."""
+    """The config of the run that ``--ckpt_path`` names, by its folder or what is in it; None if not needed."""
     if not checkpoint.exists():
         raise InputError(f"ckpt_path: there is no run at {checkpoint}; give a run's folder, such as runs/NAME")
     if not needed:
         return None
-    config = (checkpoint if checkpoint.is_dir() else checkpoint.parent) / "config.yaml"
+    config = folder_of_run(checkpoint) / "config.yaml"
     if not config.is_file():
         raise InputError(f"ckpt_path: {config} does not exist; give a run's folder, or --config as well")
     return config

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from fedqcl.cli.configs import shipped_configs
-from fedqcl.errors import ClientError, InputError, RankError
+from fedqcl.errors import ClientError, InputError, Interrupted, RankError
 from fedqcl.version import __version__
 
 COMMANDS = {
@@ -26,8 +26,8 @@ def main(args: list[str] | None = None) -> int:
         args: the words after ``fedqcl``; those of this process by default.
 
     Returns:
-        Exit status: 0, 2 after a mistake of the user's, 130 after an interrupt, and otherwise 1, or what became of a
-        rank that was killed.
+        Exit status: 0, 2 after a mistake of the user's, 128 and the signal's number after a signal, 75 if the same
+        command is to be run again, and otherwise 1, or what became of a rank that was killed.
     """
     # PyTorch's own remarks on a connection that breaks off would bury what broke it.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -49,6 +49,8 @@ def main(args: list[str] | None = None) -> int:
         if str(error):
             _report(f"fedqcl {command}", error)
         return error.status
+    except Interrupted as stop:
+        return stop.status
     except KeyboardInterrupt:
         return 130
     return 0

@@ -41,10 +41,10 @@ class Console:
         self._terminal = file.isatty()
         self._bar: Progress | None = None
 
-    def start(self, info: RunInfo, folder: Path) -> None:
-        """Say what is run, and where its files go."""
+    def start(self, info: RunInfo, folder: Path, rounds_done: int = 0) -> None:
+        """Say what is run, where its files go, and from where the run goes on."""
         self._info = info
-        self._rounds_done = 0
+        self._rounds_before = self._rounds_done = rounds_done
         self._since = time.monotonic()
         if self._level == "quiet":
             return
@@ -52,6 +52,9 @@ class Console:
         plan = [f"{info.num_clients} clients", _tasks(info), f"{_count(info.rounds, 'round')} a task"]
         self._print(f"{info.method} on {info.dataset}: {', '.join(plan)}, seed {info.seed}", style="bold")
         facts = {"devices": info.devices, "memory": info.memory, "split": info.split, "folder": str(folder)}
+        if rounds_done:
+            task, round_ = divmod(rounds_done - 1, info.rounds)
+            facts["goes on"] = f"after task {task + 1}, round {round_ + 1}"
         self._facts({name: fact for name, fact in facts.items() if fact})
         if self._terminal:
             self._start_bar(T * info.rounds)
@@ -67,7 +70,7 @@ class Console:
 
     def round(self, record: RoundRecord) -> None:
         """Report a round."""
-        if self._rounds_done == 0:
+        if self._rounds_done == self._rounds_before:
             self.say("")
         self._rounds_done += 1
         if self._bar is not None:
@@ -188,13 +191,15 @@ class Console:
         self._bar = Progress(
             position, BarColumn(16), percentage, news, console=self._out, refresh_per_second=2, transient=True
         )
-        self._bar.add_task(self._position(0), total=rounds, news="")
+        done = self._rounds_done
+        self._bar.add_task(self._position(done), total=rounds, completed=done, news="")
         self._bar.start()
 
     def _move_bar(self, record: RoundRecord) -> None:
         assert self._bar is not None
         bar = self._bar.tasks[0]
-        left = (time.monotonic() - self._since) / self._rounds_done * ((bar.total or 0) - self._rounds_done)
+        pace = (time.monotonic() - self._since) / (self._rounds_done - self._rounds_before)
+        left = pace * ((bar.total or 0) - self._rounds_done)
         news = f"accuracy {_percent(record.average_accuracy)} %  {_duration(left)} left"
         done = self._rounds_done
         self._bar.update(bar.id, completed=done, description=self._position(done), news=news)

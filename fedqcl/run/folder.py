@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import io
 import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +39,20 @@ class RunFolder:
         self.clients = self.path / "clients.csv"
         self.summary = self.path / "summary.json"
         self.checkpoint = self.path / "model.ckpt"
+        self.checkpoints = self.path / "checkpoints"
         self.plots = self.path / "plots"
 
     @classmethod
-    def create(cls, root: Path | str, name: str | None, default_name: str) -> RunFolder:
+    def create(cls, root: Path | str, name: str | None, default_name: str, config: str = "") -> RunFolder:
         """Make a new folder below ``root``; of several processes that ask for one name, one gets it.
+
+        The folder is there with its ``config.yaml`` or not at all.
 
         Args:
             root: the folder of all runs, made if missing.
             name: the run's name; it must be free.
             default_name: used without a ``name``; taken already, ``-2``, ``-3``, ... is appended.
+            config: what ``config.yaml`` is to hold.
 
         Raises:
             InputError: if ``name`` is taken or no plain folder name, or the folder cannot be made.
@@ -54,17 +62,62 @@ class RunFolder:
         later = (f"{default_name}-{number}" for number in itertools.count(2))
         for candidate in [name] if name is not None else itertools.chain([default_name], later):
             path = Path(root, candidate)
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.mkdir()
-            except FileExistsError:
-                if not path.parent.is_dir():
-                    raise InputError(f"trainer.root: {path.parent} is not a folder; choose another root") from None
+            if path.exists() and path.parent.is_dir():
                 continue
+            try:
+                if _make(path, config):
+                    return cls(path)
+            except (FileExistsError, NotADirectoryError):
+                raise InputError(f"trainer.root: {path.parent} is not a folder; choose another root") from None
             except OSError as error:
                 raise InputError(f"trainer.root: cannot make {path}: {error.strerror}; choose another root") from None
-            return cls(path)
         raise InputError(f"trainer.name: {Path(root, str(name))} already exists; choose another name or remove it")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the run, so that no other process works on it; the system lets go when this one ends.
+
+        Raises:
+            InputError: another process holds it, or it cannot be written.
+        """
+        try:
+            file = self.config.open("r+", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"ckpt_path: {self.config} cannot be written: {error.strerror}") from None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"ckpt_path: another process is at work on {self.path}; wait until it ends") from None
+            except OSError:
+                pass  # a file system without locks
+            yield
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return self.summary.exists()
+
+    def cut_back(self, rounds: int, rounds_a_task: int) -> None:
+        """Take the tables back to where they were after so many rounds.
+
+        Args:
+            rounds: in all, over the tasks.
+            rounds_a_task: ``C``.
+
+        Raises:
+            InputError: rounds are missing.
+        """
+        for path in (self.metrics, self.clients):
+            if not rounds:
+                path.unlink(missing_ok=True)
+                continue
+            header, *rows = _whole_lines(path)
+            places = [_place(row, rounds_a_task) for row in rows]
+            if set(places) < set(range(rounds)):
+                raise InputError(f"ckpt_path: {path} lacks rounds that the checkpoint has; start the run anew")
+            kept = [row for row, place in zip(rows, places, strict=True) if place < rounds]
+            _replace(path, "".join([header, *kept]))
 
     def write_round(self, record: RoundRecord) -> None:
         """Append a round to ``metrics.csv`` and its clients to ``clients.csv``."""
@@ -113,6 +166,34 @@ class RunFolder:
             return {}
         summary: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
         return summary
+
+
+def _make(path: Path, config: str) -> bool:
+    """Make a folder that has its config from the first moment on; False if another process was quicker."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft.mkdir()
+    (draft / "config.yaml").write_text(config, encoding="utf-8")
+    try:
+        draft.rename(path)
+    except OSError:
+        shutil.rmtree(draft)
+        if not path.exists():
+            raise
+        return False
+    return True
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """A table's lines, without one that was cut off."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")] or [""]
+
+
+def _place(row: str, rounds_a_task: int) -> int:
+    """How many rounds are before a row's, over all tasks."""
+    task, round, _ = row.split(",", 2)
+    return (int(task) - 1) * rounds_a_task + int(round) - 1
 
 
 def _columns(state: State) -> dict[str, float]:

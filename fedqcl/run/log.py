@@ -32,11 +32,21 @@ class RunLog:
         """For the ranks that do not speak."""
         return cls()
 
-    def start(self, info: RunInfo, run_id: str | None = None) -> None:
-        """Before the first round."""
+    @property
+    def run_id(self) -> str | None:
+        """The id by which a logger's run can be gone on with, if one has any."""
+        return next((logger.run_id for logger in self.loggers if logger.run_id), None)
+
+    def say(self, line: str) -> None:
+        """Show the user a line."""
+        if self.folder is not None:
+            self.console.say(line)
+
+    def start(self, info: RunInfo, run_id: str | None = None, rounds_done: int = 0) -> None:
+        """Before the first round, or before the next one of a run that is gone on with."""
         if self.folder is None:
             return
-        self.console.start(info, self.folder.path)
+        self.console.start(info, self.folder.path, rounds_done)
         for logger in self.loggers:
             logger.start(info, self.folder.path, run_id, self.console.say)
 
@@ -55,25 +65,31 @@ class RunLog:
         for logger in self.loggers:
             logger.round(record)
 
-    def task(self, record: RoundRecord, matrix: Matrix) -> None:
-        """After a task: its last round, and the accuracy matrix so far [T, T], NaN where it has no value."""
+    def task(self, record: RoundRecord, matrix: Matrix, queues: Matrix) -> None:
+        """After a task.
+
+        Args:
+            record: its last round.
+            matrix: the accuracy matrix so far [T, T], NaN where it has no value.
+            queues: mean queues after each task so far, a row [T] each, empty for a method without.
+        """
         if self.folder is None:
             return
         self.console.task(record, matrix)
         for logger in self.loggers:
-            logger.task(record, matrix)
+            logger.task(record, matrix, queues)
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """After the last task: write the summary, draw the pictures, close everything."""
+        """After the last task: draw the pictures, close everything. A run with a summary has finished."""
         if self.folder is None:
             return
         from fedqcl.report.plots import plot_run
 
         with writing(self.folder.path):
-            self.folder.write_summary(summary)
             pictures = plot_run(self.folder.path)
         for logger in self.loggers:
             logger.finish(summary)
+        self.folder.write_summary(summary)
         self.console.finish(summary, self.folder.path, pictures)
 
     def fail(self) -> None:

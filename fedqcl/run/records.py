@@ -121,14 +121,18 @@ class RunInfo:
 class Logger(Protocol):
     """Follows a run beside the run folder and the console."""
 
+    @property
+    def run_id(self) -> str | None:
+        """By which the logger's run can be gone on with; None if it cannot."""
+
     def start(self, info: RunInfo, folder: Path, run_id: str | None = None, say: Callable[[str], None] = print) -> None:
         """Before the first round; ``run_id`` continues an earlier run, ``say`` shows the user a line."""
 
     def round(self, record: RoundRecord) -> None:
         """After a round."""
 
-    def task(self, record: RoundRecord, matrix: Matrix) -> None:
-        """After a task: its last round, and the accuracy matrix so far [T, T]."""
+    def task(self, record: RoundRecord, matrix: Matrix, queues: Matrix) -> None:
+        """After a task: its last round, the accuracy matrix so far [T, T], and the mean queues after each task."""
 
     def finish(self, summary: dict[str, Any]) -> None:
         """After the last task."""

@@ -85,7 +85,6 @@ class WandbLogger:
         self._say = say
         self._rounds = info.rounds
         self._tasks = len(info.tasks)
-        self._queues: list[list[float]] = []
         mode = (os.environ.get("WANDB_MODE") or "online") if self.mode == "auto" else self.mode
         if mode == "disabled":
             return
@@ -108,9 +107,9 @@ class WandbLogger:
         """Log a round."""
         self._attempt(lambda: self._run.log(self._round_data(record)))
 
-    def task(self, record: RoundRecord, matrix: Matrix) -> None:
+    def task(self, record: RoundRecord, matrix: Matrix, queues: Matrix) -> None:
         """Log a task: its figures, the accuracy matrix [T, T] and the queues so far."""
-        self._attempt(lambda: self._run.log(self._task_data(record, matrix)))
+        self._attempt(lambda: self._run.log(self._task_data(record, matrix, queues)))
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Put the final figures into the W&B run's summary and close it."""
@@ -140,7 +139,7 @@ class WandbLogger:
         }
         return _known(data)
 
-    def _task_data(self, record: RoundRecord, matrix: Matrix) -> dict[str, Any]:
+    def _task_data(self, record: RoundRecord, matrix: Matrix, queues: Matrix) -> dict[str, Any]:
         from fedqcl.report.plots import accuracy_matrix_figure, queue_heatmap_figure
 
         data: dict[str, Any] = {
@@ -150,11 +149,9 @@ class WandbLogger:
             "task/accuracy_matrix": _image(accuracy_matrix_figure(matrix)),
             "task/accuracy_table": _table(matrix),
         }
-        if record.queue:
-            self._queues.append(record.queue)
-        if len(self._queues) > 1:
-            data["task/queue_heatmap"] = _image(queue_heatmap_figure(self._queues, self._tasks))
-            data["task/queue_table"] = _table(self._queues)
+        if record.queue and len(queues) > 1:
+            data["task/queue_heatmap"] = _image(queue_heatmap_figure(queues, self._tasks))
+            data["task/queue_table"] = _table(queues)
         return _known(data)
 
     def _open(self, info: RunInfo, folder: Path, run_id: str | None, offline: str | None) -> Any:

@@ -109,7 +109,8 @@ WORDS = {
     "--trainer.logger Wandb": "trainer.logger: Wandb is no WandbLogger; did you mean WandbLogger? known: WandbLogger",
     "--data.source Npz": "data.source.path: is needed by Npz and was not given; give text",
     "--data.source.test_fraction ${x}": "data.source.test_fraction: ${x} is not resolved; write the value itself",
-    "--ckpt_path x": "ckpt_path: there is no such option; known: seed_everything, trainer, model, data",
+    "--ckpt_path x": "ckpt_path: there is no run at x; give a run's folder, such as runs/NAME",
+    "--ckpt_path last": "ckpt_path: no run in runs has this configuration; leave ckpt_path out to start one",
     "stray": "stray: belongs to no option; options look like --trainer.rounds 10",
 }  # fmt: skip
 FILES = {
@@ -200,11 +201,29 @@ def test_a_mistake_without_a_config(cli: Cli, words: str, start: str) -> None:
 def test_a_run_of_a_command(cli: Cli, calls: list[tuple[Any, ...]]) -> None:
     assert cli("fit", "--config", "quickstart", "--trainer.rounds", "3", "-v").status == 0
     [(name, trainer, model, data, arguments)] = calls
-    assert (name, trainer.rounds, trainer.console, arguments) == ("fit", 3, "verbose", {})
+    assert (name, trainer.rounds, trainer.console, arguments) == ("fit", 3, "verbose", {"ckpt_path": None})
     assert type(model.method).__name__ == "FedQCL"
     assert data.num_clients == 5
     assert trainer.config == yaml.safe_load(trainer.config_text)
     assert (trainer.config["trainer"]["rounds"], trainer.config["seed_everything"]) == (3, 0)
+
+
+def test_what_to_go_on_with_may_stand_in_a_config_and_is_not_repeated(cli: Cli, calls: list[tuple[Any, ...]]) -> None:
+    Path("a.yaml").write_text("ckpt_path: auto\n")
+    assert cli("fit", "--config", "quickstart", "--config", "a.yaml").status == 0
+    [(_, trainer, _, _, arguments)] = calls
+    assert arguments == {"ckpt_path": "auto"}
+    assert "ckpt_path" not in trainer.config
+
+
+@pytest.mark.parametrize("place", ["run", "run/checkpoints/task-01-round-02"])
+def test_a_run_that_is_gone_on_with_brings_its_config(cli: Cli, calls: list[tuple[Any, ...]], place: str) -> None:
+    assert cli("fit", "--config", "quickstart", "--trainer.rounds", "3").status == 0
+    Path(place).mkdir(parents=True)
+    Path("run/config.yaml").write_text(calls[0][1].config_text)
+    assert cli("fit", "--ckpt_path", place, "--trainer.devices", "3").status == 0
+    _, trainer, _, _, arguments = calls[1]
+    assert (trainer.rounds, trainer.devices, arguments) == (3, 3, {"ckpt_path": place})
 
 
 @pytest.mark.parametrize("command", ["validate", "test"])
@@ -215,7 +234,6 @@ def test_a_run_of_a_command_on_a_finished_run(cli: Cli, calls: list[tuple[Any, .
     assert cli(command, "--ckpt_path", "run").status == 0
     name, trainer, _, _, arguments = calls[1]
     assert (name, trainer.rounds, arguments) == (command, 3, {"ckpt_path": "run"})
-    assert trainer.config_text.startswith("# fedqcl ")
 
 
 def test_a_method_of_one_s_own_in_the_working_folder(
@@ -240,7 +258,7 @@ def test_the_working_folder_does_not_hide_a_library(cli: Cli, calls: list[tuple[
 
 
 def test_a_mistake_that_the_run_finds(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fit(self: FederatedTrainer, model: Any, datamodule: Any) -> None:
+    def fit(self: FederatedTrainer, model: Any, datamodule: Any, ckpt_path: str | None = None) -> None:
         raise InputError("data.source.path: nothing\n  there")
 
     monkeypatch.setattr(FederatedTrainer, "fit", fit)
@@ -276,7 +294,7 @@ def test_only_the_first_rank_reports(cli: Cli, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_an_interrupt(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fit(self: FederatedTrainer, model: Any, datamodule: Any) -> None:
+    def fit(self: FederatedTrainer, model: Any, datamodule: Any, ckpt_path: str | None = None) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FederatedTrainer, "fit", fit)

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from rich.progress import Progress
 
 from fedqcl.run import Console
 
@@ -178,3 +179,26 @@ def test_an_evaluation_has_a_table_or_is_one_line_when_quiet() -> None:
     file = io.StringIO()
     Console("quiet", file).evaluation(figures, "validation")
     assert file.getvalue() == "average accuracy 75.0 %\n"
+
+
+def test_it_says_from_where_a_run_goes_on() -> None:
+    for done, place in ((3, "after task 2, round 1"), (4, "after task 2, round 2")):
+        out = io.StringIO()
+        Console("normal", out).start(run_info(TASKS, ROUNDS), FOLDER, rounds_done=done)
+        assert f"  goes on  {place}\n" in out.getvalue()
+    assert "goes on" not in shown("normal")
+
+
+def test_the_bar_of_a_run_that_goes_on_starts_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 110.0])
+    monkeypatch.setattr("fedqcl.run.console.time.monotonic", lambda: next(clock))
+    console = Console("normal", Terminal())
+    monkeypatch.setattr(console, "_start_bar", lambda rounds: None)
+    console.start(run_info(TASKS, ROUNDS), FOLDER, rounds_done=4)
+    console._bar = Progress()
+    console._bar.add_task("", total=6, completed=4, news="")
+    console._rounds_done = 5
+    console._move_bar(list(run_records(3, ROUNDS))[4])
+    bar = console._bar.tasks[0]
+    assert (bar.completed, bar.description) == (5, "task 3/3  round 2/2")
+    assert bar.fields["news"].endswith("  10 s left")  # ten seconds for the one round since, and one is left

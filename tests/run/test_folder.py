@@ -192,3 +192,47 @@ def test_runs_started_together_get_folders_of_their_own(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
         made = pool.map(lambda _: RunFolder.create(tmp_path, None, "run").path.name, range(16))
     assert set(made) == {"run", *(f"run-{number}" for number in range(2, 17))}
+
+
+def test_a_folder_has_its_config_from_the_first_moment_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(self: Path, target: Path) -> None:
+        assert (self / "config.yaml").read_text() == "seed: 1\n"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", stop)
+        with pytest.raises(KeyboardInterrupt):
+            RunFolder.create(tmp_path, "mine", "", "seed: 1\n")
+    assert [path.name[:6] for path in tmp_path.iterdir()] == [".mine."]
+    assert RunFolder.create(tmp_path, "mine", "", "seed: 1\n").config.read_text() == "seed: 1\n"
+
+
+def test_tables_are_cut_back(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for record in run_records(tasks=3, rounds=2, clients=2):
+        folder.write_round(record)
+        if (record.task, record.round) == (1, 0):
+            before = [folder.metrics.read_text(), folder.clients.read_text()]
+    for path in (folder.metrics, folder.clients):
+        path.write_text(path.read_text()[:-5])  # as if killed in the middle of a line
+    folder.cut_back(rounds=3, rounds_a_task=2)
+    assert [folder.metrics.read_text(), folder.clients.read_text()] == before
+    with pytest.raises(InputError, match=r"^ckpt_path: .*metrics\.csv lacks rounds that the checkpoint has"):
+        folder.cut_back(rounds=4, rounds_a_task=2)
+    folder.cut_back(rounds=0, rounds_a_task=2)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match=r"^ckpt_path: .*metrics\.csv lacks rounds"):
+        folder.cut_back(rounds=1, rounds_a_task=2)
+
+
+def test_one_process_holds_a_run(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "mine", "")
+    taken = pytest.raises(InputError, match=r"^ckpt_path: another process is at work on .*; wait until it ends$")
+    with folder.held(), taken, folder.held():
+        pass
+    with folder.held():
+        pass
+    (tmp_path / "other").mkdir()
+    missing = pytest.raises(InputError, match=r"^ckpt_path: .*config\.yaml cannot be written: No such file")
+    with missing, RunFolder(tmp_path / "other").held():
+        pass

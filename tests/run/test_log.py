@@ -15,6 +15,8 @@ from .fake_run import accuracy_matrix, run_info, run_records, run_summary
 class Notes:
     """A logger that notes what it is told."""
 
+    run_id = None
+
     def __init__(self) -> None:
         self.calls: list[str] = []
 
@@ -25,8 +27,8 @@ class Notes:
     def round(self, record: RoundRecord) -> None:
         self.calls.append(f"round {record.task}.{record.round}")
 
-    def task(self, record: RoundRecord, matrix: Any) -> None:
-        self.calls.append(f"task {record.task} {len(matrix)}")
+    def task(self, record: RoundRecord, matrix: Any, queues: Any) -> None:
+        self.calls.append(f"task {record.task} {len(matrix)} {len(queues)}")
 
     def finish(self, summary: dict[str, Any]) -> None:
         self.calls.append(f"finish {summary['seed']}")
@@ -42,7 +44,7 @@ def run(log: RunLog, tasks: int = 2, rounds: int = 2) -> None:
         records.append(record)
         log.round(record)
         if record.round == rounds - 1:
-            log.task(record, accuracy_matrix(records))
+            log.task(record, accuracy_matrix(records), [record.queue] * (record.task + 1))
     log.finish(run_summary(records))
 
 
@@ -54,10 +56,10 @@ def test_everybody_is_told_in_order(tmp_path: Path) -> None:
         "start digits-fedqcl-0 mine abc",
         "round 0.0",
         "round 0.1",
-        "task 0 2",
+        "task 0 2 1",
         "round 1.0",
         "round 1.1",
-        "task 1 2",
+        "task 1 2 2",
         "finish 0",
     ]
     assert "hello from the logger\n" in out.getvalue()

@@ -44,7 +44,7 @@ def log_run(logger: WandbLogger, folder: Path, info: RunInfo | None = None, queu
         records.append(record)
         logger.round(record)
         if record.round == ROUNDS - 1:
-            logger.task(record, accuracy_matrix(records))
+            logger.task(record, accuracy_matrix(records), [r.queue for r in records[ROUNDS - 1 :: ROUNDS]])
     logger.finish(run_summary(records))
     return said
 

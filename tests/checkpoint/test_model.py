@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedqcl.checkpoint import load_model, save_model
+from fedqcl.checkpoint.model import load_model, save_model
 from fedqcl.errors import InputError
 from fedqcl.models import Net, SmallResNet
 from fedqcl.parts import Spec

@@ -30,7 +30,10 @@ def save_model(path: Path, net: nn.Module, spec: Spec, labels: list[int]) -> Non
         labels: the label id of each output column, ``[K]``.
     """
     weights = {name: value.cpu().contiguous() for name, value in net.state_dict().items()}
-    torch.save({"net": weights, "problem": _problem(spec, labels)}, path)
+    # Beside and renamed, so that there is never a part of a model under its name.
+    temporary = path.with_name(f".{path.name}")
+    torch.save({"net": weights, "problem": describe_problem(spec, labels)}, temporary)
+    temporary.replace(path)
 
 
 def load_model(path: str, net: nn.Module, spec: Spec, labels: list[int]) -> None:
@@ -46,7 +49,7 @@ def load_model(path: str, net: nn.Module, spec: Spec, labels: list[int]) -> None
         InputError: no such file, not a model of ours, or one for another problem or net.
     """
     file = Path(path, "model.ckpt") if Path(path).is_dir() else Path(path)
-    wanted = _problem(spec, labels)
+    wanted = describe_problem(spec, labels)
     try:
         with zipfile.ZipFile(file) as archive:  # PyTorch does not look at the checksums
             whole = archive.testzip() is None
@@ -65,5 +68,6 @@ def load_model(path: str, net: nn.Module, spec: Spec, labels: list[int]) -> None
     net.load_state_dict(saved["net"])
 
 
-def _problem(spec: Spec, labels: list[int]) -> dict[str, Any]:
+def describe_problem(spec: Spec, labels: list[int]) -> dict[str, Any]:
+    """A problem in plain numbers, lists and words."""
     return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(spec).items()} | {"labels": labels}

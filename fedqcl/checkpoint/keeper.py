@@ -1,0 +1,213 @@
+"""Keeps a run's checkpoints while it runs: written beside the training, by all ranks, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
+
+import torch
+
+from fedqcl.checkpoint.directory import Checkpoints, name_after, publish, write_part
+from fedqcl.checkpoint.state import RunState
+from fedqcl.engine.averaging import all_reduce, gather
+from fedqcl.errors import Interrupted
+from fedqcl.schedule import Position, Schedule
+
+# A file that one machine has written may take a minute to show up on another, as names are cached.
+SHOWING_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run starts.
+
+    Attributes:
+        folder: the run's folder.
+        token: differs from that of every other process that has worked on the run.
+        position: the task and the round to go on with.
+        checkpoint: what to go on from; None at the beginning.
+        run_id: of the logger's run to go on with, if any.
+        lines: for the user, on how this start was found.
+        finished: there is nothing to go on with.
+    """
+
+    folder: Path
+    token: str
+    position: Position = (0, 0)
+    checkpoint: Path | None = None
+    run_id: str | None = None
+    lines: Sequence[str] = ()
+    finished: bool = False
+
+
+class Keeper:
+    """Keeps nothing: for a run from its beginning to its end.
+
+    Attributes:
+        position: the task and the round that the run starts with.
+    """
+
+    position: Position = (0, 0)
+
+    def reach(self, task: int, round: int) -> None:
+        """All before this round is done: the place for a checkpoint, and to stop."""
+
+
+NOTHING_KEPT = Keeper()
+
+
+class CheckpointKeeper(Keeper):
+    """Keeps the checkpoints of a run, and stops it between two rounds if it is asked to.
+
+    The state is copied at once; a thread then writes it while the training goes on. A checkpoint stands when the
+    next round ends, at the latest.
+
+    Args:
+        state: of this rank.
+        schedule: tasks and rounds.
+        start: where the run starts; the same on every rank.
+        every: rounds from one checkpoint to the next. One stands at the end of every task in any case.
+        beside: files that are to be on the disk as far as a checkpoint goes; the first rank's.
+        say: shows the user a line.
+        asked_to_stop: the signal that this rank has got, or 0.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        schedule: Schedule,
+        start: Start,
+        every: int = 1,
+        beside: Sequence[Path] = (),
+        say: Callable[[str], None] = print,
+        asked_to_stop: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.state = state
+        self.schedule = schedule
+        self.checkpoints = Checkpoints(start.folder / "checkpoints")
+        self.position = start.position
+        self.every = every
+        self._token = start.token
+        self._beside = beside
+        self._say = say
+        self._asked_to_stop = asked_to_stop
+        self._fabric = state.engine.fabric
+        self._writing: _Writing | None = None
+        if start.checkpoint:
+            state.load(start.checkpoint)
+
+    def __enter__(self) -> CheckpointKeeper:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._writing:
+            self._writing.cancel()
+
+    def reach(self, task: int, round: int) -> None:
+        """All before this round is done: the place for a checkpoint, and to stop.
+
+        Raises:
+            Interrupted: some rank was asked to stop. What was done is saved.
+        """
+        signal = self.settle()
+        if (task, round) != self.position and (signal or round % self.every == 0):
+            self.position = (task, round)
+            self._writing = self._write()
+        if signal:
+            self.settle()
+            raise Interrupted(signal)
+
+    def settle(self) -> int:
+        """Wait until the last checkpoint stands or has failed; every rank calls this at the same time.
+
+        Returns:
+            The signal with which any rank was asked to stop, or 0.
+        """
+        failure = self._writing.wait_for_part() if self._writing else ""
+        signal, failed = self._highest(self._asked_to_stop(), bool(failure))
+        if failed and self._writing:
+            failure = next(filter(None, gather([failure])))
+            self._writing.cancel()
+        elif self._writing:
+            failure = self._writing.end()
+        self._writing = None
+        if failure and self._fabric.is_global_zero:
+            self.checkpoints.remove_drafts()
+            self._say(f"no checkpoint: {failure}; the training goes on, and the last one stands")
+        return signal
+
+    def clear(self) -> None:
+        """Remove the checkpoints: the run has finished."""
+        if self._fabric.is_global_zero:
+            self.checkpoints.clear()
+
+    def _highest(self, *values: int) -> list[int]:
+        """The highest of each value over the ranks."""
+        tensor = torch.tensor(values, device=self._fabric.device)
+        all_reduce(tensor, "max")
+        highest: list[int] = tensor.tolist()
+        return highest
+
+    def _write(self) -> _Writing:
+        task, round = self.position
+        name = name_after(task, round - 1) if round else name_after(task - 1, self.schedule.rounds - 1)
+        draft = self.checkpoints.path / f".{name}.{self._token}"
+        files = self.state.files(self.position)
+
+        def publish_it(cancelled: Event) -> None:
+            publish(draft, self.checkpoints.path / name, self._fabric.world_size, self._beside, cancelled)
+            self.checkpoints.prune()
+
+        return _Writing(
+            write=lambda: write_part(draft, files, self._fabric.global_rank),
+            publish=publish_it if self._fabric.is_global_zero else None,
+        )
+
+
+class _Writing:
+    """A checkpoint being written by a thread: this rank's part, then on the first rank the whole."""
+
+    def __init__(self, write: Callable[[], None], publish: Callable[[Event], None] | None) -> None:
+        self._error: Exception | None = None
+        self._part_ended, self._cancelled = Event(), Event()
+        self._thread = Thread(target=self._run, args=(write, publish), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def _run(self, write: Callable[[], None], publish: Callable[[Event], None] | None) -> None:
+        try:
+            write()
+            self._part_ended.set()
+            if publish:
+                publish(self._cancelled)
+        except Exception as error:
+            self._error = error
+        finally:
+            self._part_ended.set()
+
+    def wait_for_part(self) -> str:
+        """Wait until this rank's part is written; what the disk had against it, if anything."""
+        self._part_ended.wait()
+        return self._failure()
+
+    def end(self) -> str:
+        """Wait for the rest, all ranks having written their parts; what the disk had against it, if anything."""
+        self._thread.join(SHOWING_SECONDS)
+        if self._thread.is_alive():
+            self.cancel()
+            return "other ranks' files do not show up; trainer.root must be on a disk that all machines share"
+        return self._failure()
+
+    def cancel(self) -> None:
+        """Wait for no other rank any more."""
+        self._cancelled.set()
+        self._thread.join()
+
+    def _failure(self) -> str:
+        if self._error is None:
+            return ""
+        if not isinstance(self._error, OSError | RuntimeError):  # torch.save tells of a full disk as a RuntimeError
+            raise self._error
+        return str(self._error).strip().splitlines()[0]

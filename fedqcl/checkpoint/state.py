@@ -1,0 +1,96 @@
+"""All that a run goes on from.
+
+That is the server, every client's state and the tracker's counts. Optimizers start afresh in every round and all
+randomness is keyed, so there is nothing else. A client has a file of its own: any number of ranks can go on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedqcl.engine import Engine
+from fedqcl.errors import InputError
+from fedqcl.schedule import Position
+from fedqcl.tracker import Tracker
+
+SERVER, RUN = "server.pt", "run.pt"
+
+
+class RunState:
+    """The state of a run on this rank.
+
+    Args:
+        engine: hosts the server and this rank's clients.
+        tracker: has the counts so far.
+        made_with: what the run was made with, in plain numbers and words, to be compared when it is gone on with.
+    """
+
+    def __init__(self, engine: Engine, tracker: Tracker, made_with: dict[str, Any]) -> None:
+        self.engine = engine
+        self.tracker = tracker
+        self.made_with = made_with
+
+    def files(self, position: Position) -> dict[str, Any]:
+        """This rank's share, copied: files by name. The first rank's holds what all ranks have in common.
+
+        Args:
+            position: the task and the round to go on with.
+        """
+        clients = {_of_client(i): _copied(state) for i, state in self.engine.clients.items()}
+        files: dict[str, Any] = {name: tensors for name, tensors in clients.items() if tensors}
+        if self.engine.fabric.is_global_zero:
+            server = self.engine.server
+            files[SERVER] = {"net": _copied(server.net), "state": _copied(server.state)}
+            files[RUN] = {
+                "position": list(position),
+                "made_with": self.made_with,
+                "tracker": self.tracker.state(),
+                "run_id": self.tracker.log.run_id,
+            }
+        return files
+
+    def load(self, checkpoint: Path) -> None:
+        """Take over what a checkpoint holds, in place.
+
+        Raises:
+            InputError: its tensors are for another net or method.
+        """
+        server = self.engine.server
+        try:
+            saved = _read(checkpoint / SERVER)
+            server.net.load_state_dict(saved["net"])
+            server.state.load_state_dict(saved["state"])
+            for i, state in self.engine.clients.items():
+                if state.state_dict():
+                    state.load_state_dict(_read(checkpoint / _of_client(i)))
+            self.tracker.load(read_run(checkpoint)["tracker"])
+        except (OSError, RuntimeError, LookupError, TypeError, UnpicklingError) as error:
+            why = str(error).strip().splitlines()[-1]
+            raise InputError(f"ckpt_path: {checkpoint} is for another net or method than this ({why})") from None
+
+
+def read_run(checkpoint: Path) -> dict[str, Any]:
+    """What a checkpoint says of its run: ``position``, ``made_with``, ``tracker`` and ``run_id``."""
+    run: dict[str, Any] = _read(checkpoint / RUN)
+    return run
+
+
+def _of_client(client: int) -> str:
+    return f"client-{client:04d}.pt"
+
+
+def _copied(module: nn.Module) -> dict[str, Tensor]:
+    """A module's tensors, on the CPU and in the usual layout, which no later step changes."""
+    return {
+        name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, value in module.state_dict().items()
+    }
+
+
+def _read(path: Path) -> Any:
+    return torch.load(path, map_location="cpu", weights_only=True)

@@ -1,0 +1,148 @@
+"""Finds the run to go on with, and puts its folder back to where its last checkpoint stands."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedqcl.checkpoint import Start
+from fedqcl.checkpoint.directory import Checkpoints, is_checkpoint
+from fedqcl.checkpoint.state import read_run
+from fedqcl.errors import InputError
+from fedqcl.run.folder import RunFolder
+
+# Of the trainer's options, those that may be given anew: the result does not depend on them, but for how devices of
+# another kind round.
+FREE = (
+    *("accelerator", "devices", "num_nodes", "executor", "concurrency", "root", "name", "logger", "console"),
+    *("checkpoint_every", "grace", "timeout", "start_method"),
+)
+SHOWN = 3
+
+
+def find_run(ckpt_path: str, root: str, name: str | None, config: dict[str, Any]) -> RunFolder | None:
+    """The run that ``ckpt_path`` means.
+
+    Args:
+        ckpt_path: a run's folder, a checkpoint in it, or ``last`` or ``auto``: the newest run of this configuration,
+            one that has not finished if there is any.
+        root: the folder of all runs.
+        name: the only run that ``last`` and ``auto`` may mean.
+        config: the configuration.
+
+    Returns:
+        The run; None if ``auto`` has found none.
+
+    Raises:
+        InputError: there is no such run.
+    """
+    if ckpt_path not in ("last", "auto"):
+        path = Path(ckpt_path)
+        run = RunFolder(folder_of_run(path))
+        if not (path.is_dir() and run.config.is_file()):
+            raise InputError(f"ckpt_path: there is no run at {path}; give a run's folder, such as runs/NAME")
+        return run
+    folders = [Path(root, name)] if name else Path(root).glob("[!.]*")
+    runs = [run for run in map(RunFolder, folders) if run.config.is_file()]
+    if not name:
+        runs = [run for run in runs if not any(differences(_read_config(run), config))]
+    newest = max(runs, key=lambda run: (not run.finished, _last_written(run)), default=None)
+    if newest is None and ckpt_path == "last":
+        raise InputError(f"ckpt_path: no run in {root} has this configuration; leave ckpt_path out to start one")
+    return newest
+
+
+def folder_of_run(path: Path) -> Path:
+    """The run's folder, by itself, by a checkpoint or by a file in it."""
+    if is_checkpoint(path):
+        return path.parent.parent
+    return path.parent if path.is_file() else path
+
+
+def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any], rounds: int) -> Start:
+    """Put a run's folder back to its last good checkpoint.
+
+    Args:
+        run: the run.
+        ckpt_path: as for :func:`find_run`; a checkpoint is gone on from itself, if it is good.
+        made_with: the configuration and the problem as they are now.
+        rounds: ``C``.
+
+    Raises:
+        InputError: the run was made with something else, or its tables are damaged.
+    """
+    token = secrets.token_hex(4)
+    checkpoints = Checkpoints(run.checkpoints)
+    if run.finished:
+        check_same(run, {"config": _read_config(run)}, made_with)
+        checkpoints.clear()  # it may have been killed as it did this itself
+        return Start(run.path, token, lines=[f"{run.path} has finished: nothing to go on with"], finished=True)
+    checkpoint, lines = _choose(checkpoints, Path(ckpt_path))
+    saved = read_run(checkpoint) if checkpoint else None
+    check_same(run, saved["made_with"] if saved else {"config": _read_config(run)}, made_with)
+    checkpoints.keep_up_to(checkpoint)
+    task, round = saved["position"] if saved else (0, 0)
+    run.cut_back(task * rounds + round, rounds)
+    if checkpoint is None:
+        lines = [*lines, f"{run.path} has no checkpoint: it starts at its beginning"]
+    elif lines:
+        lines = [*lines, f"{checkpoint.name} is used instead"]
+    run_id = saved["run_id"] if saved else None
+    return Start(run.path, token, (task, round), checkpoint, run_id, lines)
+
+
+def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any]) -> None:
+    """Check that a run was made with what is given now, as far as it is known.
+
+    Raises:
+        InputError: it was not; the first keys that differ are named.
+    """
+    for part in then:
+        found = list(differences(then[part], now[part]))
+        if found:
+            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            raise InputError(
+                f"ckpt_path: {run.path} has another configuration: {', '.join(found[:SHOWN])}{more}; "
+                "give the run's own, or start a new run without ckpt_path"
+            )
+
+
+def differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
+    """The keys in which two configurations differ, where that changes results, with both values."""
+    group, _, option = key.partition(".")
+    if group == "trainer" and option.partition(".")[0] in FREE:
+        return
+    if isinstance(then, dict) and isinstance(now, dict):
+        for name in dict.fromkeys([*then, *now]):
+            inside = key if name in ("class_path", "init_args") else f"{key}.{name}".lstrip(".")
+            yield from differences(then.get(name), now.get(name), inside)
+    elif then != now:
+        yield f"{key} {_short(then)}, now {_short(now)}"
+
+
+def _choose(checkpoints: Checkpoints, asked: Path) -> tuple[Path | None, list[str]]:
+    """The checkpoint to go on from, and a line on each one that was passed over."""
+    newest, lines = checkpoints.newest_whole(up_to=asked.name if is_checkpoint(asked) else "")
+    if newest is None and lines:
+        raise InputError(f"ckpt_path: {'; '.join(lines)}; there is no other to go on from")
+    return newest, lines
+
+
+def _read_config(run: RunFolder) -> Any:
+    try:
+        return yaml.safe_load(run.config.read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+
+
+def _last_written(run: RunFolder) -> float:
+    return max(file.stat().st_mtime for file in (run.config, run.metrics) if file.exists())
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 40 else f"{text[:37]}..."
