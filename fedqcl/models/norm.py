@@ -45,7 +45,7 @@ class BatchNormReLU(nn.BatchNorm2d):
             InputError: in training, a part with a single value a channel.
         """
         parts = self.parts if self.training and sum(self.parts) == len(x) else (len(x),)
-        if self.training and min(parts) * x.shape[2] * x.shape[3] == 1:
+        if self.training and min(parts, default=0) * x.shape[2] * x.shape[3] == 1:
             raise InputError(
                 "data.batch_size: BatchNorm cannot normalise a single image that has shrunk to one pixel; use batches "
                 "of 2 or more (of replayed images too if they are normalised apart) or larger images"
