@@ -153,7 +153,7 @@ def test_a_round_without_any_samples() -> None:
 
 
 def test_a_tracker_goes_on_counting() -> None:
-    tracker, _, _ = tracked(queued(), toy_data())
+    tracker, _, engine = tracked(queued(), toy_data())
     other = Tracker(tracker.evaluator, Log(), tracker.schedule, Costs(engine))
     other.load(tracker.state())
     fixed = [{k: v for k, v in t.summary().items() if k != "wall_seconds"} for t in (tracker, other)]
