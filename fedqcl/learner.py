@@ -36,7 +36,7 @@ class Learner(LightningModule):
         method: Method,
         net: NetCallable = ResNet18,
         optimizer: OptimizerCallable = lambda parameters: torch.optim.SGD(parameters, lr=0.005),
-        replay_statistics: Literal["joint", "per_task"] = "joint",
+        replay_statistics: Literal["joint", "per_task"] = "per_task",
     ) -> None:
         super().__init__()
         self.method = method
