@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from fedqcl.cli.configs import shipped_configs
+from fedqcl.cli.configs import shipped_configs, shipped_experiments
 from fedqcl.errors import InputError
 from fedqcl.version import __version__
 
@@ -15,6 +15,8 @@ COMMANDS = {
     "fit": "train on all tasks and write a run folder",
     "validate": "evaluate a run's model on the images the run was measured on",
     "test": "evaluate a run's model on the test images",
+    "sweep": "run what is missing of an experiment's runs",
+    "report": "make tables, figures and a page of runs",
 }
 
 
@@ -25,15 +27,14 @@ def main(args: list[str] | None = None) -> int:
         args: the words after ``fedqcl``; those of this process by default.
 
     Returns:
-        Exit status: 0, 2 after a mistake of the user's, 130 after an interrupt.
+        Exit status: 0, 1 if a run of a sweep failed, 2 after a mistake of the user's, 130 after an interrupt.
     """
     words = sys.argv[1:] if args is None else args
     command = words[0] if words and words[0] in COMMANDS else ""
     try:
         if command:
-            _run(command, words[1:])
-        else:
-            print(_without_command(words))
+            return _run(command, words[1:])
+        print(_without_command(words))
     except InputError as error:
         _report(f"fedqcl {command}".strip(), error)
         return 2
@@ -42,13 +43,22 @@ def main(args: list[str] | None = None) -> int:
     return 0
 
 
-def _run(command: str, words: list[str]) -> None:
+def _run(command: str, words: list[str]) -> int:
     # A method of the user's own lies in the working folder; last, lest a file there hide a library.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
+    if command == "report":  # quick, as it needs no torch
+        from fedqcl.cli.report import report
+
+        return report(words)
+    if command == "sweep":
+        from fedqcl.cli.sweep import sweep
+
+        return sweep(words)
     from fedqcl.cli.lightning import run
 
     run(command, words)
+    return 0
 
 
 def _without_command(words: list[str]) -> str:
@@ -81,7 +91,8 @@ commands:
 {commands}
 
 Start with `fedqcl fit --config quickstart.yaml`. `fedqcl fit --help` lists every option.
-Shipped configs: {", ".join(shipped_configs())}"""
+Shipped configs: {", ".join(shipped_configs())}
+Shipped experiments: {", ".join(shipped_experiments())}"""
 
 
 def _report(prog: str, error: InputError) -> None:
