@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -121,11 +121,8 @@ class Task:
         name = free_name(root, self.name)
         words = [*self.places[0].words(), f"--trainer.root={root}", f"--trainer.name={name}"]
         if self.config["trainer"]["logger"]:
-            tags = [f"{axis}={choice}" for axis, choice in self.places[0].at.items()]
-            words += [
-                f"--trainer.logger.group={self.experiment.name}",
-                f"--trainer.logger.tags={yaml.safe_dump([self.experiment.name, *tags], default_flow_style=True).strip()}",
-            ]
+            tags = [self.experiment.name, *(f"{axis}={choice}" for axis, choice in self.places[0].at.items())]
+            words += [f"--trainer.logger.group={self.experiment.name}", f"--trainer.logger.tags={json.dumps(tags)}"]
         return Job(name, (*words, *options, *RESUME), root / f"{name}.log")
 
 

@@ -35,6 +35,7 @@ class RunFolder:
         self.summary = self.path / "summary.json"
         self.checkpoint = self.path / "model.ckpt"
         self.plots = self.path / "plots"
+        self.places = self.path / "sweep.json"
 
     @classmethod
     def create(cls, root: Path | str, name: str | None, default_name: str) -> RunFolder:
@@ -112,6 +113,17 @@ class RunFolder:
             return {}
         summary: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
         return summary
+
+    def write_places(self, places: Mapping[str, Any]) -> None:
+        """Write ``sweep.json``: by experiment, its title and views and where in its grid the run lies."""
+        _replace(self.places, json.dumps(places, indent=2) + "\n")
+
+    def read_places(self) -> dict[str, Any]:
+        """What ``sweep.json`` holds; empty if the run is of no sweep."""
+        if not self.places.exists():
+            return {}
+        places: dict[str, Any] = json.loads(self.places.read_text(encoding="utf-8"))
+        return places
 
 
 def _columns(state: State) -> dict[str, float]:

@@ -83,8 +83,7 @@ def free_name(folder: Path, name: str) -> str:
 
 def mark(folder: RunFolder, experiment: Experiment, planned: Planned) -> None:
     """Note in a run's folder where in an experiment it lies, for reports; it may lie in several places of several."""
-    file = folder.path / "sweep.json"
-    notes = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    notes = folder.read_places()
     places = notes.get(experiment.name, {}).get("at", [])
     at = json.loads(json.dumps(planned.at))
     notes[experiment.name] = {
@@ -93,4 +92,4 @@ def mark(folder: RunFolder, experiment: Experiment, planned: Planned) -> None:
         "show": experiment.show,
         "at": places if at in places else [*places, at],
     }
-    file.write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
+    folder.write_places(notes)

@@ -82,6 +82,6 @@ def _work(fit: Callable[[list[str]], int], job: Job, gpu: str | None) -> None:
     with job.log.open("w", encoding="utf-8") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: PTH123, SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: PTH123, SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
     raise SystemExit(fit(list(job.words)))
