@@ -16,6 +16,7 @@ from fedqcl.cli import main
 from fedqcl.cli.configs import shipped_configs
 from fedqcl.cli.lightning import FederatedCLI
 from fedqcl.methods import Method
+from tests.helpers.fake_runs import write_runs
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ["README.md", "CHANGELOG.md", "REPRODUCIBILITY.md", "CONTRIBUTING.md"]
@@ -69,6 +70,13 @@ def test_there_are_commands() -> None:
 @pytest.mark.parametrize("command", commands(*DOCUMENTS))
 def test_every_command_parses(command: str) -> None:
     _, job, *words = shlex.split(command)
+    if job == "report":
+        write_runs(Path("runs"), "e9-queues-V", ["seed=0", "V=10"])
+        assert main([job, *words]) == 0
+        return
+    if job == "sweep":
+        assert main([job, *words, "--override", "seed=0", "method=FedQCL", "--list"]) == 0
+        return
     if "--ckpt_path" in words:
         finished_run(Path(words[words.index("--ckpt_path") + 1]))
     cli = FederatedCLI(job, words)

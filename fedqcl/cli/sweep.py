@@ -49,7 +49,7 @@ def sweep(words: list[str]) -> int:
             raise InputError(f"index: {options.index} is not one of the {len(runs)} runs; give 0 to {len(runs) - 1}")
         return _run_one(Task(experiment, known, runs[options.index]))
     tasks = _without_repeats([Task(experiment, known, run) for run in runs])
-    print(f"{experiment.name}: {experiment.title}, {len(runs)} runs in {known.root / experiment.name}")
+    print(f"{experiment.name}: {experiment.title}, {len(tasks)} runs in {known.root / experiment.name}")
     if options.list:
         for task in tasks:
             print("\n".join(task.lines()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedqcl.report import style
 from fedqcl.report.plots import draw_queue_heatmap
@@ -79,8 +79,7 @@ def pareto(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> 
     else:
         for look, cell in zip(_looks(), cells, strict=False):
             _point(ax, cell, section.label(cell, ["config"]), look)
-        handles, labels = ax.get_legend_handles_labels()
-        figure.legend([handle[0] for handle in handles], labels, loc="outside right center", frameon=False, fontsize=9)
+        style.legend(figure, ax)
     ax.set_xlabel("forgetting (less is better)")
     ax.set_ylabel("average accuracy (%)")
     ax.margins(0.1)
@@ -130,13 +129,13 @@ def _axes(title: str, subtitle: str) -> tuple[Figure, Axes]:
     return figure, ax
 
 
-def _line(ax: Axes, x: range, points: Line, label: str, look: dict[str, str]) -> None:
+def _line(ax: Axes, x: range, points: Line, label: str, look: dict[str, Any]) -> None:
     """A line through means, with a bar of the deviation."""
     means, stds = [mean for mean, _ in points], [0 if math.isnan(std) else std for _, std in points]
     ax.errorbar(x, means, yerr=stds, label=label, markersize=4.5, linewidth=1.5, elinewidth=0.8, **look)
 
 
-def _point(ax: Axes, cell: Cell, label: str, look: dict[str, str]) -> None:
+def _point(ax: Axes, cell: Cell, label: str, look: dict[str, Any]) -> None:
     """A cell as a point, with bars of the deviations."""
     bars = [0 if math.isnan(std) else std for std in (cell.std("forgetting"), 100 * cell.std("average_accuracy"))]
     x, y = cell.mean("forgetting"), 100 * cell.mean("average_accuracy")
@@ -145,7 +144,9 @@ def _point(ax: Axes, cell: Cell, label: str, look: dict[str, str]) -> None:
 
 def _only_numeric_axis(section: Section, cells: Sequence[Cell]) -> str | None:
     """The axis, if the cells are of one method and differ in one number."""
-    axes = [axis for axis in section.axes if axis not in ("config", "method") and any(axis in cell.at for cell in cells)]
+    axes = [
+        axis for axis in section.axes if axis not in ("config", "method") and any(axis in cell.at for cell in cells)
+    ]
     numeric = len(axes) == 1 and all(number(cell.at.get(axes[0])) is not None for cell in cells)
     return axes[0] if numeric and len({cell.method for cell in cells}) == 1 else None
 
@@ -155,11 +156,11 @@ def _path(ax: Axes, cells: Sequence[Cell], axis: str) -> None:
     x, y = [cell.mean("forgetting") for cell in cells], [100 * cell.mean("average_accuracy") for cell in cells]
     ax.plot(x, y, color=style.FAINT, linewidth=0.8, zorder=1)
     ax.scatter(x, y, c=range(len(cells)), cmap="viridis", s=45, zorder=2)
-    for cell, *point in zip(cells, x, y, strict=True):
+    for cell, point in zip(cells, zip(x, y, strict=True), strict=True):
         ax.annotate(str(cell.at[axis]), point, (5, 4), textcoords="offset points", fontsize=8, color=style.INK)
 
 
-def _looks() -> Iterator[dict[str, str]]:
+def _looks() -> Iterator[dict[str, Any]]:
     while True:
         yield from style.LOOKS
 

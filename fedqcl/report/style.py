@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,7 +15,7 @@ Rows = Sequence[Sequence[float]]
 # Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow (too light) and black.
 FEW_TASKS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
 # Told apart by shape as well, since there are more methods than colours.
-LOOKS = [
+LOOKS: list[dict[str, Any]] = [
     {"color": color, "marker": marker, "linestyle": line}
     for (marker, line), color in zip(
         [("o", "-")] * 6 + [("s", "--")] * 6 + [("^", ":")] * 6, FEW_TASKS * 3, strict=True

@@ -86,9 +86,8 @@ class Experiment:
         self.title = str(content.get("title") or name)
         self.fills = str(content.get("fills") or "")
         self.show = [str(view) for view in content.get("show") or ["table"]]
-        grids = content.get("grid")
-        grids = grids if isinstance(grids, list) else [grids]
-        self._grids = [{str(axis): _axis(name, str(axis), grid[axis]) for axis in grid} for grid in map(dict, grids)]
+        grid = content.get("grid")
+        self._grids = [_grid(name, one) for one in (grid if isinstance(grid, list) else [grid])]
         self._fixed: Options = {}
         for override in overrides:
             self._override(*_split(override))
@@ -97,7 +96,7 @@ class Experiment:
         key = next((short for short, option in NAMES.items() if option == key), key)
         holders = [grid for grid in self._grids if key in grid]
         for grid in holders:
-            grid[key] = {value: _linked(key, grid[key], value) for value in map(_choice(key), values)}
+            grid[key] = {value: _linked(key, grid[key], value) for value in map(_hashable, values)}
         if holders:
             return
         if key not in NAMES | FILES and "." not in key:
@@ -105,7 +104,7 @@ class Experiment:
             raise InputError(f"override: there is no option {key}; give a dotted key or one of {', '.join(known)}")
         if len(values) > 1 or key in FILES:
             for grid in self._grids:
-                grid[key] = {value: {} for value in map(_choice(key), values)}
+                grid[key] = {value: {} for value in map(_hashable, values)}
         else:
             self._fixed[NAMES.get(key, key)] = values[0]
 
@@ -125,23 +124,31 @@ class Experiment:
             yield Planned(_name(where), where, configs, options | self._fixed)
 
 
+def _grid(experiment: str, axes: Any) -> dict[str, Axis]:
+    if not isinstance(axes, Mapping) or not axes:
+        raise InputError(f"{experiment}: grid must hold axes, such as `seed: [0, 1, 2]`")
+    return {str(axis): _axis(experiment, str(axis), choices) for axis, choices in axes.items()}
+
+
 def _axis(experiment: str, name: str, choices: Any) -> Axis:
     """The choices of an axis with the options that go with each."""
     if isinstance(choices, Mapping):
-        linked = {value: dict(options or {}) for value, options in choices.items()}
-        return {
-            value: {NAMES.get(key, key): option for key, option in options.items()} for value, options in linked.items()
-        }
+        return {choice: _options(linked) for choice, linked in choices.items()}
     if not isinstance(choices, list) or not choices:
         raise InputError(f"{experiment}: grid.{name} must be a list of choices, such as [0, 1, 2]")
     if not _is_option(name) and name not in FILES:
         raise InputError(f"{experiment}: grid.{name} is no option; name one, or give each choice its options")
-    return {_choice(name)(value): {} for value in choices}
+    return {_hashable(choice): {} for choice in choices}
 
 
-def _choice(axis: str) -> Any:
-    """What makes a value a choice, which must be hashable: a list, such as unequal tasks, becomes a tuple."""
-    return lambda value: tuple(value) if isinstance(value, list) else value
+def _options(linked: Mapping[Any, Any] | None) -> Options:
+    """Options by dotted key."""
+    return {NAMES.get(str(key), str(key)): value for key, value in (linked or {}).items()}
+
+
+def _hashable(choice: Any) -> Any:
+    """A choice as a key; a list, such as tasks of unequal size, becomes a tuple."""
+    return tuple(choice) if isinstance(choice, list) else choice
 
 
 def _linked(key: str, axis: Axis, value: Any) -> Options:

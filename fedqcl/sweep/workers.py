@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def run_jobs(
     """
     forked = sys.platform == "linux" and not any(slots)
     context: Any = multiprocessing.get_context("fork" if forked else "spawn")
-    waiting, running = list(jobs), {}
-    free = list(slots)
+    waiting, free = list(jobs), list(slots)
+    running: dict[int, tuple[Any, Job, str | None]] = {}
     before = signal.signal(signal.SIGTERM, _leave)
     try:
         while waiting or running:
@@ -57,8 +57,8 @@ def run_jobs(
                 process = context.Process(target=_work, args=(fit, job, slot))
                 process.start()
                 running[process.sentinel] = (process, job, slot)
-            for sentinel in wait(running):
-                process, job, slot = running.pop(sentinel)
+            for sentinel in wait(list(running)):
+                process, job, slot = running.pop(cast(int, sentinel))
                 process.join()
                 free.append(slot)
                 yield job, process.exitcode
