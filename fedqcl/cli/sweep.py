@@ -48,13 +48,13 @@ def sweep(words: list[str]) -> int:
         if not 0 <= options.index < len(runs):
             raise InputError(f"index: {options.index} is not one of the {len(runs)} runs; give 0 to {len(runs) - 1}")
         return _run_one(Task(experiment, known, runs[options.index]))
-    tasks = _without_repeats([Task(experiment, known, run) for run in runs])
-    print(f"{experiment.name}: {experiment.title}, {len(tasks)} runs in {known.root / experiment.name}")
+    print(f"{experiment.name}: {experiment.title}, {len(runs)} runs in {known.root / experiment.name}")
+    tasks = [Task(experiment, known, run) for run in runs]
     if options.list:
-        for task in tasks:
-            print("\n".join(task.lines()))
+        for index, task in enumerate(tasks):
+            print(f"{index:>{len(str(len(runs)))}}  {task.state()}")
         return 0
-    return _run_missing(tasks, options.jobs)
+    return _run_missing(_without_repeats(tasks), options.jobs)
 
 
 def _parser() -> Parser:
@@ -108,17 +108,17 @@ class Task:
             mark(folder, self.experiment, place)
         return folder
 
-    def lines(self) -> list[str]:
-        """What ``--list`` shows of it: a line for each of its places in the experiment."""
+    def state(self) -> str:
+        """How far the run is, as ``--list`` shows it."""
         folder = self.folder()
         state = "missing" if folder is None else "finished" if folder.summary.exists() else "unfinished"
-        where = f"  {folder.path}" if folder else ""
-        return [f"{state:<10}  {place.name}{where}" for place in self.places]
+        return f"{state:<10}  {self.name}{f'  {folder.path}' if folder else ''}"
 
     def job(self, *options: str) -> Job:
-        """The job that makes the run, named anew should a run of another configuration have its name."""
+        """The job that makes the run: goes on with an unfinished one, or makes one under a name that is free."""
         root = self.known.root / self.experiment.name
-        name = free_name(root, self.name)
+        left = self.folder() if RESUME else None
+        root, name = (left.path.parent, left.path.name) if left else (root, free_name(root, self.name))
         words = [*self.places[0].words(), f"--trainer.root={root}", f"--trainer.name={name}"]
         if self.config["trainer"]["logger"]:
             tags = [self.experiment.name, *(f"{axis}={choice}" for axis, choice in self.places[0].at.items())]
@@ -170,6 +170,8 @@ class _Progress:
 
 def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     """Make the runs that are missing, in processes of their own."""
+    if int(os.environ.get("SLURM_NTASKS") or 1) > 1:
+        raise InputError("Slurm: a sweep is one task, which starts the others; write `#SBATCH --ntasks-per-node=1`")
     missing = [task for task in tasks if not task.finished()]
     print(f"{len(tasks) - len(missing)} finished, {len(missing)} to run", flush=True)
     slots = _slots(missing, jobs)

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from lightning.fabric import Fabric
 
+from fedqcl.engine.slurm import allocation, check_gpus, devices_and_nodes
 from fedqcl.engine.strategy import FederatedStrategy
 from fedqcl.errors import InputError
 
@@ -16,7 +17,7 @@ from fedqcl.errors import InputError
 def make_fabric(
     accelerator: Literal["auto", "cpu", "cuda"],
     devices: int | Literal["auto"],
-    num_nodes: int,
+    num_nodes: int | Literal["auto"],
     precision: Literal["32-true", "bf16-mixed"],
     start_method: Literal["popen", "fork", "spawn"],
     num_clients: int,
@@ -25,23 +26,31 @@ def make_fabric(
 
     Args:
         accelerator: ``auto`` takes CUDA devices if there are any.
-        devices: ranks on this machine; ``auto`` for every GPU, or every core, but no more than there are clients.
-        num_nodes: machines.
+        devices: ranks on each machine; ``auto`` for those that Slurm has started, else for every GPU, or every core,
+            but no more than there are clients.
+        num_nodes: machines; ``auto`` for those of the Slurm job, else one.
         precision: of the forward passes.
         start_method: how ranks are started.
         num_clients: ``N``.
 
     Raises:
-        InputError: devices that are not there.
+        InputError: devices that are not there, or that Slurm has not started.
     """
     cuda = accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
     available = torch.cuda.device_count() if cuda else os.cpu_count() or 1
     if cuda and available == 0:
         raise InputError("trainer.accelerator: no CUDA device is visible; choose cpu, or auto")
+    slurm = allocation()
+    if slurm:
+        if cuda:
+            check_gpus(available, min(available, num_clients), slurm, chosen=devices != "auto")
+        devices, num_nodes = devices_and_nodes(devices, num_nodes, slurm)
     if devices == "auto":
         devices = min(available, num_clients)
     elif cuda and devices > available:
         raise InputError(f"trainer.devices: {devices} GPUs were asked for and {available} are visible")
+    if num_nodes == "auto":
+        num_nodes = 1
     alone = devices * num_nodes == 1
     return Fabric(
         accelerator="cuda" if cuda else "cpu",

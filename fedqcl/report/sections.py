@@ -10,13 +10,11 @@ from typing import Any
 
 from fedqcl.report.paper import METHODS
 from fedqcl.report.runs import Run, average, deviation
+from fedqcl.run.records import DECIDING
 
 OTHER = "other runs"
-# Where and how a run was computed, which tells no two runs apart.
-_NO_PART = re.compile(
-    r"seed_everything|ckpt_path|data\.source\.(root|download|verify)|trainer\."
-    r"(accelerator|devices|num_nodes|executor|concurrency|start_method|root|name|logger|console)(\..*)?"
-)
+# What tells no two runs apart.
+_NO_PART = re.compile(rf"seed_everything|data\.source\.(root|download|verify)|trainer\.(?!({'|'.join(DECIDING)})$).*")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
+# Of the trainer's options, those that decide what comes out; the others say where and how it is computed and shown.
+DECIDING = ("rounds", "epochs", "participation", "precision", "threads")
+
 State: TypeAlias = dict[str, float | list[float]]
 Matrix: TypeAlias = Sequence[Sequence[float]]
 

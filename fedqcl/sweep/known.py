@@ -10,16 +10,10 @@ from typing import Any
 import yaml
 
 from fedqcl.run.folder import RunFolder
+from fedqcl.run.records import DECIDING
 from fedqcl.sweep.experiment import Experiment, Planned
 
-# Where and how a run was computed and shown; the rest of a configuration decides what comes out.
-_NO_PART = {
-    "trainer": {
-        *("accelerator", "devices", "num_nodes", "executor", "concurrency", "start_method"),
-        *("root", "name", "logger", "console"),
-    }
-}
-_PARTS = ("seed_everything", "trainer", "model", "data")
+_PARTS = ("seed_everything", "model", "data")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -66,12 +60,13 @@ def same_run(config: Mapping[str, Any], ran: Mapping[str, Any]) -> bool:
     """
     if not ran:
         return False
-    return all(_same(config.get(part), ran.get(part), _NO_PART.get(part, set())) for part in _PARTS)
+    trainers = ({name: (c.get("trainer") or {}).get(name) for name in DECIDING} for c in (config, ran))
+    return _same(*trainers) and all(_same(config.get(part), ran.get(part)) for part in _PARTS)
 
 
-def _same(asked: Any, ran: Any, but: set[str]) -> bool:
+def _same(asked: Any, ran: Any) -> bool:
     if isinstance(asked, Mapping) and isinstance(ran, Mapping):
-        return all(_same(value, ran[key], set()) for key, value in asked.items() if key in ran and key not in but)
+        return all(_same(value, ran[key]) for key, value in asked.items() if key in ran)
     return bool(asked == ran)
 
 

@@ -50,7 +50,7 @@ def test_a_sweep_runs_what_is_missing_once(out: Out) -> None:
     assert "average accuracy" in Path("runs/mine/quickstart-C1-R1-N2-V100.log").read_text(encoding="utf-8")
 
     assert main(["sweep", mine, "--list"]) == 0
-    assert [line.split()[0] for line in out()[0].splitlines()[1:]] == ["finished", "finished"]
+    assert [line.split()[1] for line in out()[0].splitlines()[1:]] == ["finished", "finished"]
     assert main(["sweep", write("other.yaml", delta=[0.05])]) == 0  # the quickstart's own, where V is 100
     assert out()[0].splitlines()[1] == "1 finished, 0 to run"
     assert set(folders[1].read_places()) == {"mine", "other"}
@@ -69,7 +69,7 @@ def test_a_run_that_fails_is_reported_and_stops_no_other(out: Out) -> None:
     )
     assert second.endswith("(runs/mine/quickstart-C1-R1-N2-validation0.9999-seed0.log)")
     assert main(["sweep", mine, "--list"]) == 0
-    assert [line.split()[0] for line in out()[0].splitlines()[1:]] == ["missing", "finished"]
+    assert [line.split()[:2] for line in out()[0].splitlines()[1:]] == [["0", "missing"], ["1", "finished"]]
 
 
 def test_one_run_by_its_index(out: Out) -> None:
