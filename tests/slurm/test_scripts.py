@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fedqcl.cli import main
 from fedqcl.cli.sweep import RESUME
 from fedqcl.run import RunFolder
 from tests.helpers.process import REPOSITORY
@@ -82,9 +83,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     jobs = Jobs(tmp_path_factory.mktemp("slurm"))
     grid = ["e7", "--override", "config=quickstart", "seed=0", "C=1", "R=1", "V=50,100"]
     started = [
-        jobs.submit("one", "fit.sbatch", *TINY),
         jobs.submit("nodes", "fit.sbatch", *TINY, options=("--nodes=2", "--ntasks-per-node=1")),
-        jobs.submit("tasks", "fit.sbatch", *TINY, options=("--ntasks-per-node=2",)),
         jobs.submit("wrong", "fit.sbatch", *TINY, "--trainer.devices", "4", options=("--ntasks-per-node=2",)),
         jobs.submit("array", "sweep.sbatch", *grid, options=("--array=0-1",)),
         jobs.submit("single", "sweep.sbatch", *grid),
@@ -95,25 +94,18 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Jobs:
 
 
 @pytest.mark.skipif(not RESUME, reason="slurm/fit.sbatch needs `fit --ckpt_path auto`")
-def test_nodes_and_tasks_are_taken_from_the_job_and_change_no_figure(jobs: Jobs) -> None:
-    found = {name: jobs.summaries(name) for name in ("one", "nodes", "tasks")}
-    assert [len(summaries) for summaries in found.values()] == [1, 1, 1], [jobs.output(name) for name in found]
-    assert [summaries[0]["device"] for summaries in found.values()] == [
-        "1 CPU rank of 1 thread",
-        "2 CPU ranks of 1 thread",
-        "2 CPU ranks of 1 thread",
-    ]
-    assert (
-        found["one"][0]["accuracy_matrix"]
-        == found["nodes"][0]["accuracy_matrix"]
-        == found["tasks"][0]["accuracy_matrix"]
-    )
+def test_two_nodes_of_one_task_each_make_what_one_rank_does(jobs: Jobs, tmp_path: Path) -> None:
+    assert main(["fit", *TINY, "--trainer.devices", "1", "--trainer.root", str(tmp_path)]) == 0
+    (alone,) = tmp_path.rglob("summary.json")
+    (summary,) = jobs.summaries("nodes") or [jobs.output("nodes")]
+    assert summary["device"] == "2 CPU ranks of 1 thread"
+    assert summary["accuracy_matrix"] == RunFolder(alone.parent).read_summary()["accuracy_matrix"]
 
 
 @pytest.mark.skipif(not RESUME, reason="slurm/fit.sbatch needs `fit --ckpt_path auto`")
 def test_what_does_not_fit_the_job_is_one_line(jobs: Jobs) -> None:
     assert jobs.summaries("wrong") == []
-    assert [line for line in jobs.output("wrong").splitlines() if not line.startswith(("srun: ", "slurmstepd: "))] == [
+    assert [line for line in jobs.output("wrong").splitlines() if not line.startswith(("srun: ", "slurmstepd"))] == [
         "fedqcl fit: error: trainer.devices: 4 were asked for and Slurm has started 2 on each node; write `#SBATCH "
         "--ntasks-per-node=4`, or leave trainer.devices out"
     ]
