@@ -2,7 +2,7 @@
 # Starts a Slurm of two nodes on this machine, for the tests: as root, with slurm-wlm and munge installed. One that
 # answers already is left as it is. Nothing is limited or kept; each node pretends to have eight cores and four GPUs.
 set -euo pipefail
-if sinfo -h >/dev/null 2>&1; then
+if timeout 5 sinfo -h >/dev/null 2>&1; then
     exit 0
 fi
 host=$(hostname -s)
@@ -26,7 +26,7 @@ for node in n1 n2; do
 done >/etc/slurm/gres.conf
 cat >/etc/slurm/slurm.conf <<CONF
 ClusterName=ci
-SlurmctldHost=$host
+SlurmctldHost=$host(127.0.0.1)
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=cred_expire=5
