@@ -96,7 +96,7 @@ def _figure(path: Path) -> str:
 
 
 def _runs_table(runs: Sequence[Run]) -> str:
-    names = ["run", "experiments", "data", "method", "seed", *_SETTINGS, *_FIGURES]
+    names = ["run", "data", "method", "seed", *_FIGURES, *_SETTINGS, "experiments"]
     head = "".join(f"<th><button>{html.escape(name)}</button></th>" for name in names)
     rows = "\n".join(_row(number, run) for number, run in enumerate(runs))
     return f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>"
@@ -104,14 +104,21 @@ def _runs_table(runs: Sequence[Run]) -> str:
 
 def _row(number: int, run: Run) -> str:
     name = html.escape(run.path.resolve().name)
-    settings = [run.settings.get(key, "") for key in _SETTINGS.values()]
-    words = [", ".join(run.places), run.dataset, run.method, run.seed, *settings]
-    cells = [f'<td><button data-run="{number}">{name}</button></td>', *map(_cell, words)]
-    for key, factor, digits in _FIGURES.values():
-        value = factor * run.figure(key)
-        shown = ("", "") if math.isnan(value) else (f"{value:.6g}", f"{value:.{digits}f}")
-        cells.append(f'<td class=n data-value="{shown[0]}">{shown[1]}</td>')
+    cells = [
+        f'<td><button data-run="{number}">{name}</button></td>',
+        *map(_cell, (run.dataset, run.method, run.seed)),
+        *(_number(factor * run.figure(key), digits) for key, factor, digits in _FIGURES.values()),
+        *(_cell(run.settings.get(key, "")) for key in _SETTINGS.values()),
+        _cell(", ".join(run.places)),
+    ]
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def _number(value: float, digits: int) -> str:
+    """A figure, sorted by more digits than are shown."""
+    if math.isnan(value):
+        return "<td></td>"
+    return f'<td class=n data-value="{value:.6g}">{value:.{digits}f}</td>'
 
 
 def _cell(value: object) -> str:
