@@ -58,9 +58,9 @@ class Run:
         """The seed."""
         return self.summary.get("seed", self.settings.get("seed_everything"))
 
-    def figure(self, name: str) -> float:
-        """A number of the summary; NaN if it has none."""
-        value = self.summary.get(name)
+    def figure(self, name: str, group: str | None = None) -> float:
+        """A number of the summary, or of a group in it; NaN if it has none."""
+        value = (self.summary.get(group) or {} if group else self.summary).get(name)
         return float(value) if isinstance(value, int | float) else math.nan
 
     @cached_property

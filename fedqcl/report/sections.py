@@ -37,6 +37,10 @@ class Cell:
         """Standard deviation over the seeds (n - 1); NaN with one."""
         return deviation([run.figure(name) for run in self.runs])
 
+    def cost(self, name: str) -> float:
+        """Mean over the seeds of a number of the summary's ``costs``."""
+        return average([run.figure(name, "costs") for run in self.runs])
+
     @property
     def dataset(self) -> str:
         """The images, as the paper calls them: ``Split-CIFAR-100``."""

@@ -6,14 +6,12 @@ import csv
 import html
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedqcl.report.paper import complexity, printed
-from fedqcl.report.runs import average
 from fedqcl.report.sections import Cell, Section
-from fedqcl.run.folder import RunFolder
 
 
 class Figure(NamedTuple):
@@ -147,29 +145,32 @@ def _result_columns(cells: Sequence[Cell | None], beside: Sequence[object]) -> l
 
 
 def complexity_table(section: Section) -> Table:
-    """What each method costs: the paper's formulas, in its symbols, and what its runs took."""
+    """What each method costs: the paper's formulas, in its symbols, and what its runs took; traffic is a client's."""
     formulas = complexity()
     parts = ("storage", "computation", "traffic", "boundary")
-    measured: list[tuple[str, int, Callable[[Cell], float]]] = [
-        ("training s", 1, lambda cell: cell.mean("train_seconds")),
-        ("ms a step", 2, lambda cell: 1000 * cell.mean("train_seconds") / cell.mean("client_steps")),
-        ("MB sent a round", 2, lambda cell: _traffic(cell, "bytes_sent")),
-        ("MB received a round", 2, lambda cell: _traffic(cell, "bytes_received")),
+    columns = [
+        ("training s", 1, [cell.mean("train_seconds") for cell in section.cells]),
+        ("ms a step", 2, [1000 * cell.mean("train_seconds") / cell.mean("client_steps") for cell in section.cells]),
+        *((title, 2, [cell.cost(name) / 1e6 for cell in section.cells]) for title, name in _COSTS.items()),
     ]
+    measured = [column for column in columns if not all(map(math.isnan, column[2]))]
     heads = [("", ""), *(("O(...), in the paper", part) for part in parts)]
     heads += [("measured", title) for title, _, _ in measured]
     rows: list[list[Entry]] = []
-    for cell in section.cells:
+    for number, cell in enumerate(section.cells):
         words = formulas.get(cell.method, {})
-        figures = [Figure(value(cell), digits=digits) for _, digits, value in measured]
+        figures = [Figure(values[number], digits=digits) for _, digits, values in measured]
         rows.append([section.label(cell), *(words.get(part, "") for part in parts), *figures])
     return Table(heads, rows)
 
 
-def _traffic(cell: Cell, column: str) -> float:
-    """Megabytes of all clients in a round, mean over rounds and runs; NaN without ``metrics.csv``."""
-    rows = [row for run in cell.runs for row in RunFolder(run.path).read_metrics()]
-    return average([row.get(column, math.nan) for row in rows]) / 1e6
+_COSTS = {
+    "MB sent a round": "bytes_sent_per_round",
+    "MB received a round": "bytes_received_per_round",
+    "MB sent a task": "bytes_sent_per_task",
+    "MB received a task": "bytes_received_per_task",
+    "MB stored": "client_storage_bytes",
+}
 
 
 def long_table(section: Section) -> str:

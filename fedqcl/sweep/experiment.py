@@ -37,6 +37,7 @@ NAMES = {
     "seed": "seed_everything",
 }
 FILES = {"config": "{}", "preset": "presets/{}"}
+BASE = "{config}"  # in the name of a preset that there is one of for each config
 _KEYS = ("title", "fills", "grid", "show")
 
 Options: TypeAlias = dict[str, Any]
@@ -119,8 +120,10 @@ class Experiment:
             options = {NAMES.get(axis, axis): value for axis, value in at.items() if _is_option(axis)}
             for _, linked in choices:
                 options |= linked
-            configs = tuple(FILES[axis].format(at[axis]) for axis in FILES if axis in at)
-            where = {axis: PurePath(str(at[axis])).stem if axis in FILES else at[axis] for axis in at}
+            files = {axis: str(at[axis]) for axis in FILES if axis in at}
+            base = PurePath(files.get("config", "")).stem
+            configs = tuple(FILES[axis].format(file.replace(BASE, base)) for axis, file in files.items())
+            where = at | {axis: PurePath(file.removesuffix(f"/{BASE}")).stem for axis, file in files.items()}
             yield Planned(_name(where), where, configs, options | self._fixed)
 
 

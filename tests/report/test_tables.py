@@ -11,9 +11,6 @@ import yaml
 from fedqcl.report.runs import Run
 from fedqcl.report.sections import Cell, Section
 from fedqcl.report.tables import Figure, Table, complexity_table, long_table, results_table
-from fedqcl.run import RunFolder
-
-from ..run.fake_run import run_records
 
 nan = math.nan
 
@@ -110,19 +107,15 @@ def test_every_figure_as_csv() -> None:
     )
 
 
-def test_formulas_beside_what_was_measured(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    for record in run_records(tasks=2, rounds=1, clients=5):
-        folder.write_round(record)  # 5 clients of 320,000 bytes
-    table = complexity_table(section(cell([0.5], "ER", path=tmp_path, client_steps=1000), cell([0.5], "Mine")))
+def test_formulas_beside_what_was_measured() -> None:
+    costs = {"bytes_sent_per_round": 1_500_000, "client_storage_bytes": 250_000}
+    table = complexity_table(section(cell([0.5, 0.6], "ER", client_steps=1000, costs=costs), cell([0.5], "Mine")))
     texts = [[entry if isinstance(entry, str) else entry.text() for entry in row] for row in table.rows]
-    assert [name for _, name in table.columns[5:]] == [
-        "training s",
-        "ms a step",
-        "MB sent a round",
-        "MB received a round",
+    assert [name for _, name in table.columns] == [
+        *("", "storage", "computation", "traffic", "boundary"),
+        *("training s", "ms a step", "MB sent a round", "MB stored"),
     ]
     assert texts == [
-        ["ER", "M", "(B + B_m) d", "d", "0", "10.0", "10.00", "1.60", "1.60"],
+        ["ER", "M", "(B + B_m) d", "d", "0", "10.0", "10.00", "1.50", "0.25"],
         ["Mine", "", "", "", "", "10.0", "", "", ""],
     ]

@@ -50,6 +50,13 @@ def test_a_preset_is_a_second_config_that_wins() -> None:
     assert run.name == "cifar100-ER-alpha0.1-fair-seed0"
 
 
+def test_a_preset_may_be_one_for_each_config() -> None:
+    run = experiment("preset=fair/{config}", "seed=0").runs()[0]
+    assert run.configs == ("cifar100", "presets/fair/cifar100")
+    assert run.at["preset"] == "fair"
+    assert run.name == "cifar100-ER-alpha0.1-fair-seed0"
+
+
 def test_an_override_narrows_an_axis_by_either_of_its_names() -> None:
     assert names("seed=1", "method=ER", "alpha=1e5") == ["cifar100-ER-alpha1e5-seed1"]
     assert names("seed_everything=1", "model.method=ER", "data.alpha=[1e5]") == ["cifar100-ER-alpha1e5-seed1"]
