@@ -51,8 +51,7 @@ def sweep(words: list[str]) -> int:
     print(f"{experiment.name}: {experiment.title}, {len(runs)} runs in {known.root / experiment.name}")
     tasks = [Task(experiment, known, run) for run in runs]
     if options.list:
-        for index, task in enumerate(tasks):
-            print(f"{index:>{len(str(len(runs)))}}  {task.state()}")
+        print("\n".join(f"{index:>{len(str(len(runs)))}}  {task.state()}" for index, task in enumerate(tasks)))
         return 0
     return _run_missing(_without_repeats(tasks), options.jobs)
 

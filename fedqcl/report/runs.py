@@ -59,8 +59,9 @@ class Run:
         return self.summary.get("seed", self.settings.get("seed_everything"))
 
     def figure(self, name: str, group: str | None = None) -> float:
-        """A number of the summary, or of a group in it; NaN if it has none."""
+        """A number of the summary, or of a group in it, the last one of a list; NaN if it has none."""
         value = (self.summary.get(group) or {} if group else self.summary).get(name)
+        value = value[-1] if isinstance(value, list) and value else value
         return float(value) if isinstance(value, int | float) else math.nan
 
     @cached_property

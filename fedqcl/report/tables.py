@@ -151,6 +151,7 @@ def complexity_table(section: Section) -> Table:
     columns = [
         ("training s", 1, [cell.mean("train_seconds") for cell in section.cells]),
         ("ms a step", 2, [1000 * cell.mean("train_seconds") / cell.mean("client_steps") for cell in section.cells]),
+        ("images a step, at last", 0, [cell.cost("gradient_images_per_step") for cell in section.cells]),
         *((title, 2, [cell.cost(name) / 1e6 for cell in section.cells]) for title, name in _COSTS.items()),
     ]
     measured = [column for column in columns if not all(map(math.isnan, column[2]))]

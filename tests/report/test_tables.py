@@ -108,14 +108,18 @@ def test_every_figure_as_csv() -> None:
 
 
 def test_formulas_beside_what_was_measured() -> None:
-    costs = {"bytes_sent_per_round": 1_500_000, "client_storage_bytes": 250_000}
+    costs = {
+        "bytes_sent_per_round": 1_500_000,
+        "client_storage_bytes": 250_000,
+        "gradient_images_per_step": [13, 26],
+    }
     table = complexity_table(section(cell([0.5, 0.6], "ER", client_steps=1000, costs=costs), cell([0.5], "Mine")))
     texts = [[entry if isinstance(entry, str) else entry.text() for entry in row] for row in table.rows]
     assert [name for _, name in table.columns] == [
         *("", "storage", "computation", "traffic", "boundary"),
-        *("training s", "ms a step", "MB sent a round", "MB stored"),
+        *("training s", "ms a step", "images a step, at last", "MB sent a round", "MB stored"),
     ]
     assert texts == [
-        ["ER", "M", "(B + B_m) d", "d", "0", "10.0", "10.00", "1.50", "0.25"],
-        ["Mine", "", "", "", "", "10.0", "", "", ""],
+        ["ER", "M", "(B + B_m) d", "d", "0", "10.0", "10.00", "26", "1.50", "0.25"],
+        ["Mine", "", "", "", "", "10.0", "", "", "", ""],
     ]
