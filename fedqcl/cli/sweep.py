@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -157,36 +156,31 @@ def _run_one(task: Task) -> int:
     return status
 
 
-@dataclass
-class _Progress:
-    total: int
-    done: int = 0
-
-    def say(self, name: str, what: str) -> None:
-        self.done += 1
-        print(f"[{self.done:>{len(str(self.total))}}/{self.total}] {name}  {what}", flush=True)
-
-
 def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     """Make the runs that are missing, in processes of their own."""
-    if int(os.environ.get("SLURM_NTASKS") or 1) > 1:
-        raise InputError("Slurm: a sweep is one task, which starts the others; write `#SBATCH --ntasks-per-node=1`")
+    _check_alone()
     missing = [task for task in tasks if not task.finished()]
     print(f"{len(tasks) - len(missing)} finished, {len(missing)} to run", flush=True)
     slots = _slots(missing, jobs)
     alone = [] if any("trainer.devices" in task.places[0].options for task in missing) else ["--trainer.devices=1"]
     made = {job: task for task in missing for job in [task.job(*alone)]}
-    progress, failed = _Progress(len(made)), []
-    for job, status in run_jobs(_fit, list(made), slots):
-        folder = made[job].finished()
-        if folder and status == 0:
-            progress.say(job.name, _outcome(folder))
-        else:
+    failed = []
+    for number, (job, status) in enumerate(run_jobs(_fit, list(made), slots), start=1):
+        folder = made[job].finished() if status == 0 else None
+        if folder is None:
             failed.append(f"{job.name}: {job.last_line()} ({job.log})")
-            progress.say(job.name, "FAILED")
+        outcome = _outcome(folder) if folder else "FAILED"
+        print(f"[{number:>{len(str(len(made)))}}/{len(made)}] {job.name}  {outcome}", flush=True)
     if failed:
         print("\n".join([f"{len(failed)} of {len(made)} failed:", *failed]), file=sys.stderr)
     return int(bool(failed))
+
+
+def _check_alone() -> None:
+    """Refuse to be one of several: each would make all runs."""
+    tasks, name = int(os.environ.get("SLURM_NTASKS") or 1), os.environ.get("SLURM_JOB_NAME")
+    if tasks > 1 and name not in ("bash", "interactive"):
+        raise InputError(f"Slurm: a sweep is one task, not {tasks}; write `#SBATCH --ntasks-per-node=1`")
 
 
 def _slots(tasks: Sequence[Task], jobs: int | None) -> list[str | None]:

@@ -110,14 +110,14 @@ def queues(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> 
     """The queue matrix at each choice of an axis, in colours that mean the same in all of them."""
     matrices = {}
     for cell in cells:
-        runs = [run.queues for run in cell.runs if run.queues]
+        runs = [run.queues for run in cell.runs if len(run.queues) > 1]  # one task has no past
         if runs:
-            matrices[section.label(cell, ["config"] if len(cells) > 1 else [])] = (cell, _mean_matrix(runs))
-    high = max((value for _, matrix in matrices.values() for value in style.known(matrix)), default=0.0)
-    for label, (cell, matrix) in matrices.items():
+            matrices[section.label(cell, ["config"])] = _mean_matrix(runs)
+    high = max((value for matrix in matrices.values() for value in style.known(matrix)), default=0.0)
+    for label, matrix in matrices.items():
         figure, ax = style.square(len(matrix) - 1)
         draw_queue_heatmap(ax, matrix, len(matrix), f"{label}, {dataset}", high)
-        yield str(cell.at[axis]), figure
+        yield label, figure
 
 
 def _axes(title: str, subtitle: str) -> tuple[Figure, Axes]:

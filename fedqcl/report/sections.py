@@ -12,7 +12,7 @@ from fedqcl.report.paper import METHODS
 from fedqcl.report.runs import Run, average, deviation
 from fedqcl.run.records import DECIDING
 
-OTHER = "other runs"
+OTHER = "other-runs"
 # What tells no two runs apart.
 _NO_PART = re.compile(rf"seed_everything|data\.source\.(root|download|verify)|trainer\.(?!({'|'.join(DECIDING)})$).*")
 

@@ -9,7 +9,7 @@ import yaml
 
 from fedqcl.cli import main
 from fedqcl.cli.configs import find_experiment, read_config, shipped_experiments
-from fedqcl.cli.sweep import Task, sweep
+from fedqcl.cli.sweep import Task, _slots, sweep
 from fedqcl.run import RunFolder
 from fedqcl.sweep import Experiment, KnownRuns
 
@@ -124,6 +124,24 @@ def test_mistakes_are_one_line_before_anything_runs(words: list[str], message: s
     assert errors.startswith(f"fedqcl sweep: error: {message}")
     assert errors.count("\n") == 1
     assert not Path("runs").exists()
+
+
+def test_a_sweep_is_one_task_of_slurm(out: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_JOB_NAME", "mine")
+    assert main(["sweep", write(seed=[0])]) == 2
+    assert out()[1] == ("fedqcl sweep: error: Slurm: a sweep is one task, not 4; write `#SBATCH --ntasks-per-node=1`\n")
+
+
+def test_each_gpu_has_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedqcl.cli.sweep._visible_gpus", lambda: ["2", "5"])
+    experiment = Experiment("e", {"grid": {"config": ["cifar10", "quickstart"]}})
+    gpu, cpu = (Task(experiment, KnownRuns(Path("runs")), run) for run in experiment.runs())
+    assert _slots([gpu, cpu], None) == ["2", "5"]
+    assert _slots([gpu], 3) == ["2", "5", "2"]
+    assert _slots([gpu], 1) == ["2"]
+    assert _slots([cpu], None) == [None]  # its accelerator is the CPU
+    assert _slots([cpu], 2) == [None, None]
 
 
 def test_a_run_for_wandb_is_grouped_and_tagged() -> None:

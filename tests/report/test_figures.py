@@ -89,7 +89,7 @@ def test_a_sweep_is_a_line_a_method_over_evenly_spaced_choices() -> None:
 def test_queues_share_their_colours_and_methods_without_are_left_out() -> None:
     swept = section(run({"V": 10}, 0.4), run({"V": 100}, 0.8), run({"V": 10}, 0.8, "ER"))
     drawn = figures.draw(swept, "queues over V")
-    assert list(drawn) == ["queues-V-Split-CIFAR-100-10", "queues-V-Split-CIFAR-100-100"]
+    assert list(drawn) == ["queues-V-Split-CIFAR-100-FedQCL,_V_10", "queues-V-Split-CIFAR-100-FedQCL,_V_100"]
     assert [[text.get_text() for text in figure.axes[0].texts] for figure in drawn.values()] == [
         ["4.00", "FedQCL, V 10, Split-CIFAR-100"],
         ["8.00", "FedQCL, V 100, Split-CIFAR-100"],
