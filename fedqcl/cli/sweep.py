@@ -42,7 +42,7 @@ def sweep(words: list[str]) -> int:
     file = find_experiment(options.experiment)
     experiment = Experiment(file.stem, read_config(file), options.override)
     runs = experiment.runs()
-    known = KnownRuns(Path(options.root))
+    known = KnownRuns(Path(options.root), _completed)
     if options.index is not None:
         if not 0 <= options.index < len(runs):
             raise InputError(f"index: {options.index} is not one of the {len(runs)} runs; give 0 to {len(runs) - 1}")
@@ -126,9 +126,21 @@ class Task:
 
 def _whole_config(planned: Planned) -> dict[str, Any]:
     try:
-        cli = FederatedCLI("fit", planned.words())
+        return _parsed(planned.words())
     except InputError as error:
         raise InputError(f"{planned.name}: {error}") from None
+
+
+def _completed(file: Path) -> dict[str, Any]:
+    """A run's configuration with today's defaults where it lacks an option; empty if it has one that is no more."""
+    try:
+        return _parsed([f"--config={file}"])
+    except InputError:
+        return {}
+
+
+def _parsed(words: list[str]) -> dict[str, Any]:
+    cli = FederatedCLI("fit", words)
     config: dict[str, Any] = yaml.safe_load(config_yaml(cli.parser, cli.config))
     return config
 

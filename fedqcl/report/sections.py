@@ -10,11 +10,13 @@ from typing import Any
 
 from fedqcl.report.paper import METHODS
 from fedqcl.report.runs import Run, average, deviation
-from fedqcl.run.records import DECIDING
+from fedqcl.run.records import CIRCUMSTANCES
 
 OTHER = "other-runs"
 # What tells no two runs apart.
-_NO_PART = re.compile(rf"seed_everything|data\.source\.(root|download|verify)|trainer\.(?!({'|'.join(DECIDING)})$).*")
+_NO_PART = re.compile(
+    rf"seed_everything|data\.source\.(root|download|verify)|trainer\.({'|'.join(sorted(CIRCUMSTANCES))})(\..*)?"
+)
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fedqcl.run.folder import RunFolder
-from fedqcl.run.records import DECIDING
+from fedqcl.run.records import CIRCUMSTANCES
 from fedqcl.sweep.experiment import Experiment, Planned
 
-_PARTS = ("seed_everything", "model", "data")
+_PARTS = ("seed_everything", "trainer", "model", "data")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -22,10 +22,13 @@ class KnownRuns:
 
     Args:
         root: the folder of all runs.
+        complete: reads a run's configuration with today's defaults for the options that it lacks, which are newer than
+            the run; empty if it cannot be read any more.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, complete: Callable[[Path], dict[str, Any]]) -> None:
         self.root = root
+        self._complete = complete
         self._configs: dict[Path, dict[str, Any]] = {}
 
     def find(self, config: Mapping[str, Any]) -> RunFolder | None:
@@ -34,8 +37,14 @@ class KnownRuns:
         Args:
             config: a whole configuration, nested as in its file.
         """
-        found = [RunFolder(path) for path in self._paths() if same_run(config, self._config(path))]
+        found = [RunFolder(path) for path in self._paths() if self._is(path, config)]
         return next((folder for folder in found if folder.summary.exists()), found[0] if found else None)
+
+    def _is(self, path: Path, config: Mapping[str, Any]) -> bool:
+        ran = self._config(path)
+        if same_run(config, ran, lacking=True) and not same_run(config, ran):
+            ran = self._configs[path] = self._complete(path / "config.yaml")
+        return same_run(config, ran)
 
     def _paths(self) -> Iterator[Path]:
         for pattern in ("*/config.yaml", "*/*/config.yaml"):
@@ -51,23 +60,30 @@ class KnownRuns:
         return self._configs[path]
 
 
-def same_run(config: Mapping[str, Any], ran: Mapping[str, Any]) -> bool:
+def same_run(config: Mapping[str, Any], ran: Mapping[str, Any], lacking: bool = False) -> bool:
     """Whether a configuration would only repeat a run.
 
     Args:
         config: what is asked for.
-        ran: the run's; an option that it lacks is newer than the run, which had the default.
+        ran: the run's.
+        lacking: pass over options that the run's lacks.
     """
-    if not ran:
-        return False
-    trainers = ({name: (c.get("trainer") or {}).get(name) for name in DECIDING} for c in (config, ran))
-    return _same(*trainers) and all(_same(config.get(part), ran.get(part)) for part in _PARTS)
+    return bool(ran) and all(_same(_deciding(part, config), _deciding(part, ran), lacking) for part in _PARTS)
 
 
-def _same(asked: Any, ran: Any) -> bool:
-    if isinstance(asked, Mapping) and isinstance(ran, Mapping):
-        return all(_same(value, ran[key]) for key, value in asked.items() if key in ran)
-    return bool(asked == ran)
+def _deciding(part: str, config: Mapping[str, Any]) -> Any:
+    """A part of a configuration, without what decides nothing."""
+    options = config.get(part)
+    if part != "trainer" or not isinstance(options, Mapping):
+        return options
+    return {name: value for name, value in options.items() if name not in CIRCUMSTANCES}
+
+
+def _same(asked: Any, ran: Any, lacking: bool) -> bool:
+    if not (isinstance(asked, Mapping) and isinstance(ran, Mapping)):
+        return bool(asked == ran)
+    known = asked.keys() & ran.keys()
+    return (lacking or asked.keys() == ran.keys()) and all(_same(asked[key], ran[key], lacking) for key in known)
 
 
 def free_name(folder: Path, name: str) -> str:

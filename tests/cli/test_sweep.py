@@ -136,7 +136,7 @@ def test_a_sweep_is_one_task_of_slurm(out: Out, monkeypatch: pytest.MonkeyPatch)
 def test_each_gpu_has_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedqcl.cli.sweep._visible_gpus", lambda: ["2", "5"])
     experiment = Experiment("e", {"grid": {"config": ["cifar10", "quickstart"]}})
-    gpu, cpu = (Task(experiment, KnownRuns(Path("runs")), run) for run in experiment.runs())
+    gpu, cpu = (Task(experiment, KnownRuns(Path("runs"), dict), run) for run in experiment.runs())
     assert _slots([gpu, cpu], None) == ["2", "5"]
     assert _slots([gpu], 3) == ["2", "5", "2"]
     assert _slots([gpu], 1) == ["2"]
@@ -148,7 +148,7 @@ def test_a_run_for_wandb_is_grouped_and_tagged() -> None:
 
     experiment = Experiment("e7-V", read_config(find_experiment("e7")), ["seed=0", "config=cifar100", "V=10"])
     (planned,) = experiment.runs()
-    words = Task(experiment, KnownRuns(Path("runs")), planned).job().words
+    words = Task(experiment, KnownRuns(Path("runs"), dict), planned).job().words
     assert "--trainer.logger.group=e7-V" in words
     assert '--trainer.logger.tags=["e7-V", "seed=0", "config=cifar100", "method=FedQCL", "V=10"]' in words
     assert "--trainer.name=cifar100-FedQCL-V10-seed0" in words
@@ -160,7 +160,7 @@ def test_the_ends_of_every_experiment_are_commands_that_fit_takes(name: str) -> 
     experiment = Experiment(name, read_config(find_experiment(name)))
     runs = experiment.runs()
     for planned in runs[:11] if name == "e1-methods" else (runs[0], runs[-1]):
-        config = Task(experiment, KnownRuns(Path("runs")), planned).config
+        config = Task(experiment, KnownRuns(Path("runs"), dict), planned).config
         assert config["seed_everything"] == planned.at["seed"]
         assert config["model"]["method"]["class_path"] == f"fedqcl.methods.{planned.at['method']}"
 
@@ -169,6 +169,20 @@ def test_there_is_a_file_for_each_experiment() -> None:
     assert [name.partition("-")[0] for name in shipped_experiments()] == [f"e{number}" for number in range(1, 18)]
     for name in shipped_experiments():
         assert find_experiment(name.partition("-")[0]) == find_experiment(name)
+
+
+def test_a_run_that_lacks_a_newer_option_is_known(out: Out) -> None:
+    mine = write(seed=[0])
+    assert main(["sweep", mine]) == 0
+    config = Path("runs/mine/quickstart-C1-R1-N2-seed0/config.yaml")
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("      queue_loss: batches\n", ""), encoding="utf-8")
+    assert config.read_text(encoding="utf-8") != text
+    out()
+    assert main(["sweep", mine, "--list"]) == 0
+    assert out()[0].splitlines()[1].split()[1] == "finished"
+    assert main(["sweep", mine, "--list", "--override", "model.method.queue_loss=mean"]) == 0
+    assert out()[0].splitlines()[1].split()[1] == "missing"
 
 
 def test_the_places_are_plain_json(out: Out) -> None:

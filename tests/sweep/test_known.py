@@ -13,7 +13,7 @@ from fedqcl.sweep.known import free_name, mark, same_run
 
 CONFIG: dict[str, Any] = {
     "seed_everything": 0,
-    "trainer": {"devices": "auto", "root": "runs", "logger": None, "rounds": 10, "precision": "32-true"},
+    "trainer": {"devices": "auto", "root": "runs", "logger": None, "rounds": 10, "epochs": 1, "precision": "32-true"},
     "model": {"method": {"class_path": "fedqcl.methods.FedQCL", "init_args": {"V": 20.0, "delta": 1.0}}},
     "data": {"alpha": 10.0},
 }
@@ -27,6 +27,10 @@ def changed(key: str, value: Any) -> dict[str, Any]:
         part = part[name]
     part[last] = value
     return config
+
+
+def nothing(file: Path) -> dict[str, Any]:
+    return {}
 
 
 def run(path: Path, config: dict[str, Any], finished: bool = True) -> RunFolder:
@@ -52,6 +56,7 @@ def test_where_and_how_a_run_is_computed_makes_no_other_run(key: str, value: Any
         ("seed_everything", 1),
         ("trainer.rounds", 1),
         ("trainer.precision", "bf16-mixed"),
+        ("trainer.epochs", 5),
         ("model.method.class_path", "fedqcl.methods.ER"),
         ("model.method.init_args.V", 10.0),
         ("data.alpha", 0.1),
@@ -63,9 +68,19 @@ def test_whatever_changes_the_outcome_makes_another_run(key: str, value: Any) ->
     assert not same_run(changed(key, value), CONFIG)
 
 
-def test_a_run_from_before_an_option_had_its_default() -> None:
-    assert same_run(changed("model.method.init_args.queue_loss", "batches"), CONFIG)
-    assert not same_run(CONFIG, {})
+def test_an_option_that_is_not_known_to_decide_nothing_decides() -> None:
+    assert not same_run(changed("trainer.new", 1), changed("trainer.new", 2))
+
+
+def test_a_run_from_before_an_option_had_its_default(tmp_path: Path) -> None:
+    default, other = (changed("model.method.init_args.queue_loss", value) for value in ("batches", "mean"))
+    assert not same_run(default, CONFIG)
+    assert same_run(default, CONFIG, lacking=True)
+    run(tmp_path / "e1" / "old", CONFIG)
+    known = KnownRuns(tmp_path, lambda file: default if file == tmp_path / "e1/old/config.yaml" else {})
+    assert known.find(other) is None
+    assert known.find(default)
+    assert KnownRuns(tmp_path, nothing).find(default) is None  # it has an option that is no more
 
 
 def test_runs_are_found_in_whatever_experiment_they_lie(tmp_path: Path) -> None:
@@ -74,7 +89,7 @@ def test_runs_are_found_in_whatever_experiment_they_lie(tmp_path: Path) -> None:
     single = run(tmp_path / "single", changed("seed_everything", 2))
     (tmp_path / "e7" / "broken").mkdir()
     (tmp_path / "e7" / "broken" / "config.yaml").write_text("a: [", encoding="utf-8")
-    known = KnownRuns(tmp_path)
+    known = KnownRuns(tmp_path, nothing)
     for folder, config in (
         (mine, CONFIG),
         (other, changed("seed_everything", 1)),
@@ -92,11 +107,11 @@ def test_runs_are_found_in_whatever_experiment_they_lie(tmp_path: Path) -> None:
 
 def test_a_finished_run_comes_before_an_unfinished_one(tmp_path: Path) -> None:
     run(tmp_path / "e1" / "a", CONFIG, finished=False)
-    found = KnownRuns(tmp_path).find(CONFIG)
+    found = KnownRuns(tmp_path, nothing).find(CONFIG)
     assert found
     assert found.path.name == "a"
     run(tmp_path / "e1" / "b", CONFIG)
-    found = KnownRuns(tmp_path).find(CONFIG)
+    found = KnownRuns(tmp_path, nothing).find(CONFIG)
     assert found
     assert found.path.name == "b"
 
