@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from pickle import UnpicklingError
@@ -12,6 +13,11 @@ from torch import nn
 
 from fedqcl.errors import InputError
 from fedqcl.parts import Spec
+
+# What reading raises of a file that is none of ours, or damaged.
+UNREADABLE = (
+    OSError, EOFError, RuntimeError, UnpicklingError, zipfile.BadZipFile, LookupError, TypeError, AttributeError,
+)  # fmt: skip
 
 
 def save_model(path: Path, net: nn.Module, spec: Spec, labels: list[int]) -> None:
@@ -42,12 +48,14 @@ def load_model(path: str, net: nn.Module, spec: Spec, labels: list[int]) -> None
     file = Path(path, "model.ckpt") if Path(path).is_dir() else Path(path)
     wanted = _problem(spec, labels)
     try:
-        saved: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        with zipfile.ZipFile(file) as archive:  # PyTorch does not look at the checksums
+            whole = archive.testzip() is None
+        saved: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True) if whole else {}
         found = {key: saved.get("problem", {})[key] for key in wanted}
         shapes = {name: value.shape for name, value in saved["net"].items()}
     except FileNotFoundError:
         raise InputError(f"ckpt_path: {file} does not exist; a finished run's folder holds model.ckpt") from None
-    except (OSError, EOFError, RuntimeError, UnpicklingError, LookupError, TypeError, AttributeError):
+    except UNREADABLE:
         raise InputError(f"ckpt_path: {file} is no model that fedqcl wrote, or is damaged") from None
     for key, value in wanted.items():
         if found[key] != value:

@@ -1,4 +1,4 @@
-"""The one exception that stands for a mistake the user can mend."""
+"""What ends a run: a mistake that the user can mend, or a client or a rank that failed."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,25 @@ class InputError(ValueError):
     Its message is one line that names the key or file and says what to change. The command line prints it without
     a traceback and exits with status 2.
     """
+
+
+class ClientError(RuntimeError):
+    """A client's step or hook raised; the message says which client, task and round, the cause what."""
+
+
+class RankError(RuntimeError):
+    """A rank that this process had started failed.
+
+    Attributes:
+        status: the exit status that the rank's failure calls for.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def first_line(error: BaseException) -> str:
+    """An exception's type and the first line of what it says."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__

@@ -21,24 +21,25 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker) ->
     """
     server = engine.server
     for task in range(schedule.num_tasks):
+        engine.start_task()
         for round in range(schedule.rounds):
             tracker.start_round()
-            average, stats, reports = engine.average(), [], []
-            for locals in engine.broadcast(schedule.participants(task, round), task):  # w_i <- w
-                engine.local_steps(locals, round)  # R epochs of SGD on the method's loss, clients in parallel
-                for local in locals:
-                    stats.append(engine.call(method.client_round, local))  # FedQCL: the queues
-                    average.add(local.net, weight=len(local.shard))
-                    reports.append(local.report())
-            weights = average.reduce()  # sum_i p_i w_i
+            updates = engine.updates(task, round)
+            active, last = schedule.participants(task, round), schedule.is_last(round)
+            for locals in engine.broadcast(active, task, last_round=last):  # w_i <- w
+                for local in engine.local_steps(locals, round):  # R epochs of SGD on the method's loss, in parallel
+                    with engine.faults.watching(local):
+                        stats = engine.call(method.client_round, local)  # FedQCL: the queues
+                        updates.add(local, stats, engine.weight(local.shard))  # w_i, n_i
+            weights = engine.average(updates)  # sum_i p_i w_i
             if weights is not None:
-                server.load(method.server_round(server.weights(), weights, engine.sum(stats), server.state))
-            tracker.end_round(task, round, engine, reports)
-        stats = [
-            engine.call(method.client_task, local)
-            for locals in engine.broadcast(schedule.everyone, task, idle_too=True)
-            for local in locals
-        ]
-        method.server_task(server.net, engine.sum(stats), server.state, task, schedule.server_generator(task))
+                server.load(method.server_round(server.weights(), weights, engine.sum(updates.stats), server.state))
+            tracker.end_round(task, round, engine, updates.reports)
+        kept = []
+        for locals in engine.broadcast(schedule.everyone, task, idle_too=True):
+            for local in locals:
+                with engine.faults.watching(local):
+                    kept.append(engine.call(method.client_task, local))
+        method.server_task(server.net, engine.sum(kept), server.state, task, schedule.server_generator(task))
         engine.agree()
         tracker.end_task(task, engine)

@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     AUGMENT = 8
     MEMORY = 9
     SERVER = 10
+    EVALUATION = 11
 
 
 def generator(seed: int, purpose: Purpose, *, client: int = -1, task: int = -1, round: int = -1) -> np.random.Generator:

@@ -38,6 +38,10 @@ class Schedule:
         rng = generator(self.seed, Purpose.PARTICIPATION, task=task, round=round)
         return sorted(rng.choice(self.num_clients, count, replace=False).tolist())
 
+    def is_last(self, round: int) -> bool:
+        """Whether a task ends with this round."""
+        return round == self.rounds - 1
+
     def server_generator(self, task: int) -> np.random.Generator:
         """For what the server draws at the end of a task."""
         return generator(self.seed, Purpose.SERVER, task=task)

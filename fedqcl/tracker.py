@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedqcl.costs import Costs
 from fedqcl.engine import Engine
 from fedqcl.engine.averaging import gather
 from fedqcl.engine.replica import Report
@@ -28,20 +29,21 @@ class Tracker:
         evaluator: counts right answers.
         log: where records go; silent on all ranks but the first.
         schedule: tasks and rounds.
-        bytes_per_client: what one client sends in a round, and receives.
+        costs: counts what the clients send, receive and store.
     """
 
-    def __init__(self, evaluator: Evaluator, log: RunLog, schedule: Schedule, bytes_per_client: int) -> None:
+    def __init__(self, evaluator: Evaluator, log: RunLog, schedule: Schedule, costs: Costs) -> None:
         self.evaluator = evaluator
         self.log = log
         self.schedule = schedule
-        self.bytes_per_client = bytes_per_client
+        self.costs = costs
         self.metric = ContinualAccuracy(schedule.num_tasks, sync_on_compute=False)
         self.queues: list[list[float]] = []
         self.train_seconds = 0.0
         self.client_steps = 0
         self._started = self._seconds = 0.0
         self._clients: list[ClientRecord] = []
+        self._traffic = (0, 0)
 
     def start_round(self) -> None:
         """Start the clock."""
@@ -52,25 +54,33 @@ class Tracker:
         done = {report.client: report for report in reports}
         mine = [_record(i, len(engine.data.shards[task][i]), state, done.get(i)) for i, state in engine.clients.items()]
         self._clients = sorted(gather(mine), key=lambda client: client.client)
+        self._warn_of_faults(engine)
         self._seconds = time.perf_counter() - self._started
         self.train_seconds += self._seconds
         self.client_steps += sum(client.steps for client in self._clients)
-        if round < self.schedule.rounds - 1:
+        self._traffic = self.costs.end_round(sum(client.steps > 0 for client in self._clients))
+        if not self.schedule.is_last(round):
             correct, total = self.evaluator.count(engine.server.net, task + 1)
             self.log.round(self._round_record(task, round, correct / total))
 
     def end_task(self, task: int, engine: Engine) -> None:
         """Test the model that the task leaves behind, on all tasks, so that the accuracy matrix is whole."""
         correct, total = self.evaluator.count(engine.server.net, self.schedule.num_tasks, newest=task)
+        sent, received = self.costs.end_task()
+        self._traffic = (self._traffic[0] + sent, self._traffic[1] + received)
         record = self._round_record(task, self.schedule.rounds - 1, correct / total)
         self.metric.add(correct, total, after=task)
+        self._warn_of_faults(engine)
         self.queues.append(record.queue)
         self.log.round(record)
         self.log.task(record, self.metric.compute()["accuracy_matrix"].tolist())
 
+    def _warn_of_faults(self, engine: Engine) -> None:
+        for line in gather(engine.faults.take_lines()):
+            self.log.warn(line)
+
     def _round_record(self, task: int, round: int, row: Tensor) -> RoundRecord:
         matrix = torch.cat([(self.metric.correct / self.metric.total)[:task], row[None]])
-        traffic = self.bytes_per_client * sum(client.steps > 0 for client in self._clients)
         return RoundRecord(
             task=task,
             round=round,
@@ -79,8 +89,8 @@ class Tracker:
             forgetting=float(forgetting(matrix)),
             loss=_weighted_loss(self._clients),
             seconds=self._seconds,
-            bytes_sent=traffic,
-            bytes_received=traffic,
+            bytes_sent=self._traffic[0],
+            bytes_received=self._traffic[1],
             clients=self._clients,
         )
 
@@ -92,6 +102,7 @@ class Tracker:
             "queue_matrix": self.queues if any(self.queues) else None,
             "train_seconds": self.train_seconds,
             "client_steps": self.client_steps,
+            "costs": self.costs.summary(),
         }
 
 

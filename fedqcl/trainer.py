@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
@@ -14,21 +15,28 @@ from lightning.fabric import Fabric
 
 from fedqcl import loop
 from fedqcl.checkpoint import load_model, save_model
+from fedqcl.costs import Costs
 from fedqcl.data import FederatedData
-from fedqcl.engine import Engine
+from fedqcl.engine import Engine, guard
+from fedqcl.engine.determinism import deterministic_algorithms
+from fedqcl.engine.faults import Faults
 from fedqcl.engine.graphed import starts_at_zero
-from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.launch import describe, explain_memory, is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.memory import Footprint, check_memory, peak_memory
+from fedqcl.engine.pulse import PULSE, meeting
+from fedqcl.engine.rules import Personal, Rules, Weighting
 from fedqcl.errors import InputError
-from fedqcl.evaluate import Evaluator
+from fedqcl.evaluate import BATCH, ClientEvaluator, Evaluator
 from fedqcl.learner import Learner
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.log import RunLog
 from fedqcl.run.records import RunInfo
 from fedqcl.run.wandb import WandbLogger
+from fedqcl.run.writing import writing
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
-from fedqcl.types import Count, Share
+from fedqcl.types import Count, Positive, Share
 from fedqcl.version import __version__
 
 Job = Callable[[Fabric, Learner, FederatedData], Any]
@@ -46,16 +54,32 @@ class FederatedTrainer:
         rounds: ``C``, communication rounds of a task.
         epochs: ``R``, epochs a client trains in a round.
         participation: share of the clients that take part in a round, drawn afresh each round.
+        weighting: what a client's model weighs in the average: its number of images of the current ``task``, of the
+            ``first_task`` (as in the authors' code), or the same as any other's: ``uniform``.
+        personal: what of its model a client keeps to itself from round to round instead of the average: ``nothing``;
+            BatchNorm's running ``statistics`` (as in the authors' code); or the whole ``model``.
+        evaluation: ``server``: the global model is tested on all images; ``clients``: each client's model on a share of
+            its own, dealt out as the training images are (as in the authors' code).
+        restart: start every task from the initial model: independent training, whose figure is the learning accuracy.
         executor: ``graphed`` captures each client's step in a CUDA graph, and runs clients at once; ``eager`` is plain
             PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA with optimizers that can be restarted
             in a graph, as most can.
         concurrency: clients of one GPU that run at once when graphed; each takes memory of its own.
+        deterministic: whether to keep to algorithms that repeat bit for bit on CUDA, at some cost; on the CPU every
+            run does.
         threads: threads of each rank on the CPU; part of the result, as sums are split among them.
         root: folder of all runs.
         name: the run's name; one made of data set, method and seed by default.
         logger: a tracking service to report to besides the run folder.
+        on_client_error: ``raise`` ends the run when a client's step or hook raises; ``skip`` leaves the client out of
+            the round, its state as before, and says so.
+        on_nonfinite: ``raise`` ends the run when a client's update has infinite or undefined numbers; ``drop`` leaves
+            the client out of the round, its state as before, and says so. A round without a usable update keeps the
+            model.
         console: how much to print.
         start_method: how ranks are started; ``fork`` is quick, and for the CPU alone.
+        timeout: seconds without any progress after which a rank that others wait for counts as hung, which ends the
+            run.
     """
 
     def __init__(
@@ -67,14 +91,22 @@ class FederatedTrainer:
         rounds: Count = 10,
         epochs: Count = 5,
         participation: Share = 1.0,
+        weighting: Weighting = "task",
+        personal: Personal = "nothing",
+        evaluation: Literal["server", "clients"] = "server",
+        restart: bool = False,
         executor: Literal["auto", "eager", "graphed"] = "auto",
         concurrency: Count = 5,
+        deterministic: bool = False,
         threads: Count = 1,
         root: str = "runs",
         name: str | None = None,
         logger: WandbLogger | None = None,
+        on_client_error: Literal["raise", "skip"] = "raise",
+        on_nonfinite: Literal["raise", "drop"] = "raise",
         console: Literal["quiet", "normal", "verbose"] = "normal",
         start_method: Literal["popen", "fork", "spawn"] = "popen",
+        timeout: Positive = 600.0,
     ) -> None:
         self.accelerator = accelerator
         self.devices = devices
@@ -83,14 +115,22 @@ class FederatedTrainer:
         self.rounds = rounds
         self.epochs = epochs
         self.participation = participation
+        self.weighting = weighting
+        self.personal = personal
+        self.evaluation = evaluation
+        self.restart = restart
         self.executor = executor
         self.concurrency = concurrency
+        self.deterministic = deterministic
         self.threads = threads
         self.root = root
         self.name = name
         self.logger = logger
+        self.on_client_error = on_client_error
+        self.on_nonfinite = on_nonfinite
         self.console = console
         self.start_method = start_method
+        self.timeout = timeout
         self.config: dict[str, Any] = {}
         self.config_text = ""
         self._folder: RunFolder | None = None
@@ -108,7 +148,7 @@ class FederatedTrainer:
         """
         self._started = time.perf_counter()
         result: dict[str, Any] = self._launch(
-            self._fit, model, datamodule, prepare=lambda: self._make_folder(model, datamodule)
+            "fit", self._fit, model, datamodule, lambda: self._make_folder(model, datamodule)
         )
         return result
 
@@ -123,7 +163,7 @@ class FederatedTrainer:
         Returns:
             ``average_accuracy`` and the ``accuracy`` of each task, fractions.
         """
-        return self._evaluate(model, datamodule, ckpt_path, datamodule.evaluated_on)
+        return self._evaluate("validate", model, datamodule, ckpt_path, datamodule.evaluated_on)
 
     def test(self, model: Learner, datamodule: FederatedData, ckpt_path: str) -> dict[str, Any]:
         """Evaluate a run's model on the test images.
@@ -136,10 +176,10 @@ class FederatedTrainer:
         Returns:
             ``average_accuracy`` and the ``accuracy`` of each task, fractions.
         """
-        return self._evaluate(model, datamodule, ckpt_path, "test")
+        return self._evaluate("test", model, datamodule, ckpt_path, "test")
 
     def _launch(
-        self, job: Job, learner: Learner, data: FederatedData, prepare: Callable[[], None] | None = None
+        self, command: str, job: Job, learner: Learner, data: FederatedData, prepare: Callable[[], None]
     ) -> Any:
         """Start the ranks and run a job on each; the result is the first rank's."""
         fabric = make_fabric(
@@ -153,9 +193,10 @@ class FederatedTrainer:
             data.setup()
             assert data.spec is not None
             learner.method.check(data.spec)
-        if prepare is not None and is_first():
+        if is_first():
             prepare()
-        return fabric.launch(partial(self._on_rank, job=job, learner=learner, data=data))
+        on_rank = partial(self._on_rank, job=job, learner=learner, data=data)
+        return guard.launch(fabric, on_rank, f"fedqcl {command}", self.timeout)
 
     def _check_graphed(self, fabric: Fabric, learner: Learner) -> None:
         if fabric.device.type != "cuda":
@@ -167,39 +208,59 @@ class FederatedTrainer:
         if fabric.device.type == "cpu":
             torch.set_num_threads(self.threads)
         data.setup()
-        return job(fabric, learner, data)
+        try:
+            with deterministic_algorithms() if self.deterministic else nullcontext():
+                return job(fabric, learner, data)
+        except torch.OutOfMemoryError as error:
+            raise explain_memory(error, fabric.device) from error
 
     def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
         assert data.spec is not None
         log = self._log(fabric)
         try:
-            log.start(self._info(fabric, learner, data))
-            engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency)
+            rules = Rules(self.personal, self.weighting, self.restart)
+            faults = Faults(self.on_client_error, self.on_nonfinite)
+            engine = Engine(fabric, learner, data, self.epochs, self.executor, self.concurrency, rules, faults)
             schedule = Schedule(data.spec.num_tasks, self.rounds, data.num_clients, self.participation, data.seed)
-            pool = data.evaluation_pool(fabric.device, data.evaluated_on)
-            tracker = Tracker(Evaluator(fabric, pool, data.spec), log, schedule, engine.server.num_bytes)
+            evaluator = self._evaluator(fabric, data, engine)
+            needed = Footprint.of(engine, evaluator.pool, BATCH).total if fabric.device.type == "cuda" else None
+            memory = check_memory(needed, fabric.device) if needed else None
+            log.start(self._info(fabric, learner, data, memory))
+            tracker = Tracker(evaluator, log, schedule, Costs(engine))
             loop.fit(learner.method, engine, schedule, tracker)
             summary = {
                 **tracker.summary(),
                 "evaluated_on": data.evaluated_on,
                 "wall_seconds": time.perf_counter() - self._started,
                 "device": describe(fabric),
+                "memory_estimate": needed,
+                "memory_peak": peak_memory(fabric.device),
                 "seed": data.seed,
                 "versions": _versions(),
             }
             if log.folder is not None:
-                save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
+                with writing(log.folder.checkpoint):
+                    save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
             log.finish(summary)
         except BaseException:
             log.fail()
             raise
-        fabric.barrier()
+        with meeting():
+            fabric.barrier()
         return summary
+
+    def _evaluator(self, fabric: Fabric, data: FederatedData, engine: Engine) -> Evaluator:
+        assert data.spec is not None
+        pool = data.evaluation_pool(fabric.device, data.evaluated_on)
+        if self.evaluation == "server":
+            return Evaluator(fabric, pool, data.spec)
+        return ClientEvaluator(fabric, pool, data.spec, data.evaluation_shards(data.evaluated_on), engine.clients)
 
     def _make_folder(self, learner: Learner, data: FederatedData) -> None:
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
         self._folder = RunFolder.create(self.root, self.name, name)
-        self._folder.config.write_text(self.config_text, encoding="utf-8")
+        with writing(self._folder.config):
+            self._folder.config.write_text(self.config_text, encoding="utf-8")
 
     def _log(self, fabric: Fabric) -> RunLog:
         """Only the first rank speaks."""
@@ -207,7 +268,7 @@ class FederatedTrainer:
             return RunLog.silent()
         return RunLog(self._folder, Console(self.console), [self.logger] if self.logger else [])
 
-    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData) -> RunInfo:
+    def _info(self, fabric: Fabric, learner: Learner, data: FederatedData, memory: str | None) -> RunInfo:
         return RunInfo(
             name=self._folder.path.name if self._folder else "",
             dataset=data.source.name,
@@ -217,6 +278,7 @@ class FederatedTrainer:
             tasks=data.task_classes(),
             rounds=self.rounds,
             devices=describe(fabric),
+            memory=memory,
             config=self.config,
             split=data.split,
             scenario=data.scenario,
@@ -224,11 +286,12 @@ class FederatedTrainer:
         )
 
     def _evaluate(
-        self, learner: Learner, data: FederatedData, ckpt_path: str, part: Literal["validation", "test"]
+        self, command: str, learner: Learner, data: FederatedData, ckpt_path: str, part: Literal["validation", "test"]
     ) -> dict[str, Any]:
         def job(fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any]:
             assert data.spec is not None
             net = learner.make_net(data.spec, data.seed)
+            PULSE.follow(net)
             load_model(ckpt_path, net, data.spec, data.labels)
             evaluator = Evaluator(fabric, data.evaluation_pool(fabric.device, part), data.spec)
             correct, total = evaluator.count(net.to(fabric.device).eval(), data.spec.num_tasks)
@@ -242,7 +305,7 @@ class FederatedTrainer:
             assert data.spec is not None
             load_model(ckpt_path, learner.make_net(data.spec, data.seed), data.spec, data.labels)
 
-        result: dict[str, Any] = self._launch(job, learner, data, check)
+        result: dict[str, Any] = self._launch(command, job, learner, data, check)
         return result
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Real: TypeAlias = float
     Share: TypeAlias = float
     Fraction: TypeAlias = float
+    Seed: TypeAlias = int
 else:
     import jsonargparse.typing as numbers
 
@@ -26,3 +27,6 @@ else:
     Real = numbers.restricted_number_type("Real", float, (">", float("-inf")))
     Share = numbers.restricted_number_type("Share", float, [(">", 0), ("<=", 1)])
     Fraction = numbers.restricted_number_type("Fraction", float, [(">=", 0), ("<", 1)])
+    Seed = numbers.restricted_number_type(
+        "Seed", int, [(">=", 0), ("<", 2**32)], docstring="a whole number from 0 to 4294967295"
+    )

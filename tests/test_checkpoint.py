@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,24 @@ def refused(folder: Path) -> str:
 
 def test_there_is_no_file(tmp_path: Path) -> None:
     assert "does not exist; a finished run's folder holds model.ckpt" in refused(tmp_path)
+
+
+class Program:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_file_that_is_a_program_is_not_run(tmp_path: Path) -> None:
+    torch.save({"net": Program(tmp_path / "made"), "problem": {}}, tmp_path / "model.ckpt")
+    assert refused(tmp_path).endswith("is no model that fedqcl wrote, or is damaged")
+    assert not (tmp_path / "made").exists()
+    torch.load(tmp_path / "model.ckpt", weights_only=False)
+    assert (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize("content", WRITERS)

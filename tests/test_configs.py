@@ -19,8 +19,32 @@ PAPER = {  # V, T, padding of crops, colour jitter
     "tinyimagenet.yaml": (sources.TinyImageNet, 220, 10, 8, 0.4),
 }
 
+WHOLE = [name for name in shipped_configs() if "/" not in name]
+PRESETS = [name for name in shipped_configs() if name.startswith("presets/")]
 
-@pytest.mark.parametrize("name", shipped_configs())
+
+def keys(options: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """The options of a config by their dotted keys, as on the command line."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        key = path if name == "init_args" else f"{path}.{name}".lstrip(".").removesuffix(".class_path")
+        found |= keys(value, key) if isinstance(value, dict) else {key: value}
+    return found
+
+
+def held(cli: FederatedCLI, key: str) -> Any:
+    """What an option has become: ``data.augment.frozen``, say."""
+    group, *names = key.split(".")
+    part = {"trainer": cli.trainer, "model": cli.model, "data": cli.datamodule}[group]
+    if key.startswith("model.optimizer"):
+        optimizer = cli.model.make_optimizer(torch.nn.Linear(1, 1))
+        return optimizer.defaults[names[1]] if names[1:] else f"torch.optim.{type(optimizer).__name__}"
+    for name in names:
+        part = getattr(part, name)
+    return type(part).__name__ if key == "model.method" else part
+
+
+@pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("command", ["fit", "validate", "test"])
 def test_every_config_makes_what_it_says(name: str, command: str) -> None:
     cli = FederatedCLI(command, ["--config", name, *([] if command == "fit" else ["--ckpt_path", "."])])
@@ -33,17 +57,62 @@ def test_every_config_makes_what_it_says(name: str, command: str) -> None:
     assert type(cli.datamodule.source).__name__ == given["data"]["source"]["class_path"]
 
 
-@pytest.mark.parametrize("name", shipped_configs())
+@pytest.mark.parametrize("name", WHOLE + PRESETS)
 def test_every_config_opens_with_two_lines_of_comment(name: str) -> None:
     lines = (shipped_folder() / name).read_text(encoding="utf-8").splitlines()
     assert [line.startswith("# ") for line in lines[:3]] == [True, True, False]
-    assert list(yaml.safe_load("\n".join(lines))) == ["seed_everything", "trainer", "model", "data"]
+    groups = ["seed_everything", "trainer", "model", "data"]
+    given = list(yaml.safe_load("\n".join(lines)))
+    assert given == (groups if name in WHOLE else [group for group in groups if group in given])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("data", PAPER)
+def test_a_preset_says_the_last_word_and_no_other(preset: str, data: str) -> None:
+    said = keys(read_config(shipped_folder() / preset))
+    before = keys(read_config(shipped_folder() / data))
+    cli = FederatedCLI("fit", ["--config", data, "--config", preset])
+    for key, value in said.items():
+        assert held(cli, key) == value, key
+    kept = [key for key in before.keys() - said.keys() if key.startswith(("data.augment.", "model.method."))]
+    for key in kept if said.get("model.method") != "FedAvg" else []:
+        assert held(cli, key) == before[key], key
+
+
+def test_faithful_is_the_default_wherever_the_authors_code_differs() -> None:
+    faithful, authors = (
+        keys(read_config(shipped_folder() / f"presets/{name}.yaml")) for name in ("faithful", "authors")
+    )
+    of_queues = {key for key in authors if key.startswith("model.method.")}
+    assert authors.keys() - of_queues <= faithful.keys()
+    plain = FederatedCLI("fit", ["--config", "cifar100.yaml"])
+    assert {key: held(plain, key) for key in faithful} == faithful
+    differing = {key for key in authors.keys() - of_queues if authors[key] != faithful[key]}
+    assert differing == authors.keys() - of_queues
+
+
+def test_every_peculiarity_can_be_taken_back() -> None:
+    """With none left, the method is FedQCL (see its own tests)."""
+    faithful = keys(read_config(shipped_folder() / "presets/faithful.yaml"))
+    for key, value in keys(read_config(shipped_folder() / "presets/authors.yaml")).items():
+        sound = faithful.get(key, False)
+        words = [f"--{key}", str(sound).lower() if isinstance(sound, bool) else sound]
+        cli = FederatedCLI("fit", ["--config", "cifar100.yaml", "--config", "presets/authors.yaml", *words])
+        assert held(cli, key) == sound
+        assert value != sound or key == "model.method.skip_first_task"
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_fair_rate_is_the_paper_s_times_its_V(name: str) -> None:
+    cli = FederatedCLI("fit", ["--config", name, "--config", f"presets/fair/{name}", "--model.method", "ER"])
+    assert held(cli, "model.optimizer.lr") == pytest.approx(0.005 * PAPER[name][1])
+    assert held(cli, "model.method") == "ER"
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_paper_s_settings(name: str) -> None:
     source, V, T, padding, jitter = PAPER[name]
-    cli = FederatedCLI("fit", ["--config", name])
+    cli = FederatedCLI("fit", ["--config", name, "--config", f"presets/paper/{name}"])
     trainer, data, method = cli.trainer, cli.datamodule, cli.model.method
     assert (trainer.rounds, trainer.epochs, trainer.participation) == (10, 5, 1.0)
     assert trainer.precision == "bf16-mixed"

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from fedqcl import evaluate
 from fedqcl.data import FederatedData
-from fedqcl.evaluate import Evaluator
+from fedqcl.evaluate import ClientEvaluator, Evaluator
+from fedqcl.methods import ClientState
+from fedqcl.parts.weights import Entries
 from tests.helpers.toy import Given, toy_data
 
 
@@ -84,3 +86,32 @@ def test_batches_and_ranks_do_not_matter(batch: int, world_size: int, monkeypatc
     parts = [count(problem(), 2, rank, world_size) for rank in range(world_size)]
     assert np.sum([correct for correct, _ in parts], axis=0).tolist() == [2, 2]
     assert np.sum([total for _, total in parts], axis=0).tolist() == [3, 3]
+
+
+class Biased(Scores):
+    """Adds a number of its own to the score of the first class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bias", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.bias * torch.tensor([1.0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_clients_are_tested_by_their_own_models_on_their_own_images(world_size: int) -> None:
+    data = problem()
+    shards = [[np.array([0, 1, 2]), np.array([0, 2, 2])], [np.array([3]), np.array([5, 4])]]
+    states = [ClientState(), ClientState()]
+    # The second takes everything for the first class, so that of the first task it has only image 0 right.
+    states[1].personal = Entries({"bias": torch.tensor(1000.0)})
+    net, counts = Biased(), []
+    for rank in range(world_size):
+        mine = dict(list(enumerate(states))[rank::world_size])
+        fabric: Any = SimpleNamespace(global_rank=rank, world_size=world_size, autocast=nullcontext)
+        pool = data.evaluation_pool(torch.device("cpu"), "test")
+        evaluator = ClientEvaluator(fabric, pool, data.spec, shards, mine)
+        counts.append(torch.stack(evaluator.count(net, 2)))
+    assert sum(counts).tolist() == [[2 + 1, 1 + 1], [6, 3]]
+    assert net.bias == 0

@@ -22,8 +22,10 @@ class Spy(FedAvg):
         self.halfway: list[dict[str, Tensor]] = []
         self.at_task_end: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
         self.drawn: list[int] = []
+        self.last: list[bool] = []
 
     def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+        self.last.append(shard.last_round)
         self.calls.append(("client_round", shard.task, shard.client, len(shard)))
         return {"samples": torch.tensor(len(shard))}
 
@@ -60,6 +62,12 @@ def test_hooks_in_order_with_sums_over_clients() -> None:
     for (client, server), moment in zip(spy.at_task_end, moments[1::2], strict=True):
         assert same(client, server)
         assert same(server, moment.weights)
+
+
+def test_clients_know_a_task_s_last_round() -> None:
+    spy = Spy()
+    toy_fit(toy_learner(spy), toy_data(num_clients=2, tasks=2, alpha="iid"), rounds=3)
+    assert spy.last == 2 * [False, False, False, False, True, True]
 
 
 def test_the_server_draws_by_seed_and_task() -> None:

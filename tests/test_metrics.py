@@ -164,3 +164,9 @@ def test_plot_draws_the_matrix() -> None:
     given = figure.add_subplot()
     assert metric.plot(ax=given) == (figure, given)
     plt.close(figure)
+
+
+def test_other_projects_forgetting_is_ours_in_other_terms() -> None:
+    """Fed-mammoth averages what was lost since a task was learned over all tasks, the last one's zero included."""
+    theirs = sum(MATRIX[j, j] - MATRIX[2, j] for j in range(3)) / 3
+    assert theirs.item() == pytest.approx(-backward_transfer(MATRIX).item() * 2 / 3)

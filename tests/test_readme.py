@@ -129,8 +129,9 @@ def test_the_own_method_without_its_term_is_fedavg() -> None:
     assert with_it != fedavg
 
 
-def test_the_own_method_is_short() -> None:
+def test_the_own_method_is_short_and_lies_in_the_examples() -> None:
     (code,) = blocks("README.md", "python")
+    assert (ROOT / "examples/anchored.py").read_text(encoding="utf-8") == code
     body = [line for line in code.splitlines() if line.strip() and not line.startswith(("import", "from", '"""'))]
     assert len(body) <= 20
 

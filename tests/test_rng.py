@@ -29,4 +29,5 @@ def test_purposes_keep_their_numbers() -> None:
         "AUGMENT": 8,
         "MEMORY": 9,
         "SERVER": 10,
+        "EVALUATION": 11,
     }

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedqcl import loop
+from fedqcl.costs import Costs
 from fedqcl.data import FederatedData
 from fedqcl.evaluate import Evaluator
 from fedqcl.methods import FedAvg, FedQCL, Method, Stats
@@ -41,7 +42,7 @@ def tracked(
     evaluator = Evaluator(engine.fabric, data.evaluation_pool(engine.fabric.device, "test"), data.spec)
     log = Log()
     schedule = Schedule(3, rounds, data.num_clients, participation, data.seed)
-    tracker = Tracker(evaluator, log, schedule, engine.server.num_bytes)
+    tracker = Tracker(evaluator, log, schedule, Costs(engine))
     loop.fit(method, engine, schedule, tracker)
     return tracker, log, engine
 
@@ -138,7 +139,7 @@ def test_clients_that_sit_a_round_out_take_no_steps_and_send_nothing() -> None:
         assert [c.client for c in busy] == Schedule(3, 2, 5, 0.4, data.seed).participants(r.task, r.round)
         assert all(math.isnan(c.loss) for c in r.clients if not c.steps)
         assert r.loss == pytest.approx(sum(c.loss * c.samples for c in busy) / sum(c.samples for c in busy))
-        assert r.bytes_sent == 2 * engine.server.num_bytes
+        assert r.bytes_sent == 2 * 4 * engine.num_shared
 
 
 def test_a_round_without_any_samples() -> None:

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from fedqcl.data import FederatedData
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
-from fedqcl.methods import ER, FedAvg, FedQCL, Method
-from fedqcl.parts import Spec
+from fedqcl.methods import ER, ClientState, FedAvg, FedQCL, Method, Stats
+from fedqcl.parts import Shard, Spec
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import RunInfo
 from fedqcl.trainer import FederatedTrainer
@@ -34,6 +35,7 @@ KEYS = {
     "wall_seconds",
     "train_seconds",
     "client_steps",
+    "costs",
     "device",
     "seed",
     "versions",
@@ -218,6 +220,46 @@ def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^model: training diverged"):
         trainer(tmp_path, name="x").fit(toy_learner(FedAvg(), lr=1e30), data())
     assert RunFolder(tmp_path / "x").read_summary() == {}
+
+
+class Starved(FedAvg):
+    def client_round(self, *_: Any) -> Any:
+        raise torch.OutOfMemoryError("no room\nfor 2 GiB")
+
+
+def test_a_device_without_memory_is_one_line(tmp_path: Path) -> None:
+    line = r"^trainer\.concurrency: cpu is out of memory \(OutOfMemoryError: no room\); run fewer clients at once"
+    with pytest.raises(InputError, match=line):
+        trainer(tmp_path, on_client_error="skip").fit(toy_learner(Starved()), data())
+
+
+class Unlucky(FedAvg):
+    """Client 0 raises in the second round, client 1 diverges in the third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds = [0, 0, 0]
+
+    def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+        self.rounds[shard.client] += 1
+        if (shard.client, self.rounds[0]) == (0, 2):
+            raise ValueError("no luck")
+        bad = (shard.client, self.rounds[1]) == (1, 3)
+        return {"n": torch.tensor(float("nan") if bad else 1.0)}
+
+
+def test_clients_left_out_are_named_and_take_no_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"on_client_error": "skip", "on_nonfinite": "drop", "rounds": 3, "name": "x"}
+    trainer(tmp_path, **options).fit(toy_learner(Unlucky()), data(alpha="iid"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert lines == [
+        "warning: client 0, task 1, round 2: left out, ValueError: no luck",
+        "warning: client 1, task 1, round 3: left out, its update is not finite",
+    ]
+    rows = RunFolder(tmp_path / "x").read_clients()
+    idle = [(row["task"], row["round"], row["client"]) for row in rows if row["steps"] == 0]
+    assert idle == [(1, 2, 0), (1, 3, 1)]
+    assert all(np.isfinite(row["loss"]) for row in RunFolder(tmp_path / "x").read_metrics())
 
 
 class Follower:

@@ -15,6 +15,7 @@ GOOD = [
     (types.Real, [-5.0, 0.0, math.inf]),
     (types.Share, [1e-3, 1.0]),
     (types.Fraction, [0.0, 0.999]),
+    (types.Seed, [0, 2**32 - 1]),
 ]
 BAD = [
     (types.Count, [0, -1, 1.5, "three"]),
@@ -24,6 +25,7 @@ BAD = [
     (types.Real, [-math.inf, math.nan, "x"]),
     (types.Share, [0.0, 1.5, math.nan]),
     (types.Fraction, [-0.1, 1.0, math.nan]),
+    (types.Seed, [-1, 2**32, 0.5]),
 ]
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]
-from jsonargparse.typing import restricted_number_type
 from lightning.fabric.utilities.seed import seed_everything
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from torch import nn
@@ -24,10 +23,11 @@ from fedqcl.cli.words import Option, in_order, split_options
 from fedqcl.data import FederatedData
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
+from fedqcl.run.secrets import without_secrets
 from fedqcl.trainer import FederatedTrainer
+from fedqcl.types import Seed
 from fedqcl.version import __version__
 
-Seed = restricted_number_type("Seed", int, [(">=", 0), ("<", 2**32)], docstring="a whole number from 0 to 4294967295")
 _SEEDED = ("data",)
 _WORDS_ONLY = ("config", "quiet", "verbose", "help", "print_config")
 
@@ -52,12 +52,17 @@ def run(command: str, words: list[str]) -> None:
 
 
 def config_yaml(parser: LightningArgumentParser, config: Namespace) -> str:
-    """A run's whole configuration as YAML: given as ``--config`` it repeats the run, under a name of its own."""
+    """A run's whole configuration as YAML: given as ``--config`` it repeats the run, under a name of its own.
+
+    What is named like a key or a password is left out, and must be given again.
+    """
     config = config.clone()
     config.pop("config", None)
     config["trainer.name"] = None
     text: str = parser.dump(config, skip_none=False)
-    return text
+    content = yaml.safe_load(text)
+    public = without_secrets(content)
+    return text if public == content else yaml.safe_dump(public, sort_keys=False)
 
 
 class FederatedCLI(LightningCLI):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+import traceback
 from pathlib import Path
 
 from fedqcl.cli.configs import shipped_configs, shipped_experiments
-from fedqcl.errors import InputError
+from fedqcl.errors import ClientError, InputError, RankError
 from fedqcl.version import __version__
 
 COMMANDS = {
@@ -27,8 +28,11 @@ def main(args: list[str] | None = None) -> int:
         args: the words after ``fedqcl``; those of this process by default.
 
     Returns:
-        Exit status: 0, 1 if a run of a sweep failed, 2 after a mistake of the user's, 130 after an interrupt.
+        Exit status: 0, 2 after a mistake of the user's, 130 after an interrupt, and otherwise 1, also if a run of a
+        sweep failed, or what became of a rank that was killed.
     """
+    # PyTorch's own remarks on a connection that breaks off would bury what broke it.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     words = sys.argv[1:] if args is None else args
     command = words[0] if words and words[0] in COMMANDS else ""
     try:
@@ -38,6 +42,14 @@ def main(args: list[str] | None = None) -> int:
     except InputError as error:
         _report(f"fedqcl {command}".strip(), error)
         return 2
+    except ClientError as error:
+        traceback.print_exception(error.__cause__)
+        _report(f"fedqcl {command}", error)
+        return 1
+    except RankError as error:
+        if str(error):
+            _report(f"fedqcl {command}", error)
+        return error.status
     except KeyboardInterrupt:
         return 130
     return 0
@@ -95,7 +107,7 @@ Shipped configs: {", ".join(shipped_configs())}
 Shipped experiments: {", ".join(shipped_experiments())}"""
 
 
-def _report(prog: str, error: InputError) -> None:
+def _report(prog: str, error: Exception) -> None:
     """Print a mistake as one line; other ranks than the first met the same one."""
     rank = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or "0"
     if rank == "0":

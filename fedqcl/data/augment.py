@@ -27,7 +27,7 @@ class Views:
     flip: Tensor
     jitter: Tensor | None
 
-    def __getitem__(self, steps: int | slice) -> Views:
+    def __getitem__(self, steps: int | slice | Tensor) -> Views:
         """The views of one step of a stream, or of several."""
         return self._map(lambda value: value[steps])
 
@@ -53,12 +53,15 @@ class Augment:
         flip: mirror half of the images.
         jitter: brightness, contrast and saturation are each scaled by a factor from ``1 - jitter`` to ``1 + jitter``
             (never below 0), in this order.
+        frozen: draw once for each training image, which then looks the same in every batch and in memory, as in the
+            authors' code.
     """
 
-    def __init__(self, crop: Index = 0, flip: bool = False, jitter: NonNegative = 0.0) -> None:
+    def __init__(self, crop: Index = 0, flip: bool = False, jitter: NonNegative = 0.0, frozen: bool = False) -> None:
         self.crop = crop
         self.flip = flip
         self.jitter = jitter
+        self.frozen = frozen
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> Views:
         """Draw views for a stream of images of the given leading shape."""

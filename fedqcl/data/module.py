@@ -12,7 +12,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from fedqcl.data.augment import Augment
-from fedqcl.data.partition import deal, describe
+from fedqcl.data.partition import deal, describe, equalise
 from fedqcl.data.pool import Pool
 from fedqcl.data.sources import Images, Source
 from fedqcl.data.tasks import order_classes, split_classes
@@ -31,6 +31,7 @@ class ClientShard:
     index: np.ndarray
     pool: Pool
     seed: int
+    last_round: bool = True
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -56,7 +57,13 @@ class FederatedData(LightningDataModule):
         alpha: Dirichlet concentration of a class over the clients, above 0: small is heterogeneous; ``iid`` for
             equal shares.
         min_samples: samples that every client must get of every task.
+        equalise: make all shards of a task the same size, as the authors' code does: a client with more loses random
+            samples, one with less gets random ones of the whole task, whoever else has them.
+        cumulative: clients keep the images of earlier tasks and train on all of them, each under its own task's head:
+            with FedAvg the joint training that no continual method is expected to beat.
         batch_size: ``B``, images of the current task in a local step.
+        sampling: ``shuffled``: an epoch is a shuffle of the client's images; ``balanced``: as many draws with
+            replacement, all classes equally likely, the last incomplete batch left out, as in the authors' code.
         scenario: ``task`` (incremental): an image's task is known and only its classes compete; ``class``
             (incremental): all classes seen so far compete.
         augment: how training images are augmented; none by default.
@@ -73,7 +80,10 @@ class FederatedData(LightningDataModule):
         class_order: Literal["natural", "random"] | list[int] = "natural",
         alpha: Positive | Literal["iid"] = 10.0,
         min_samples: Index = 0,
+        equalise: bool = False,
+        cumulative: bool = False,
         batch_size: Count = 13,
+        sampling: Literal["shuffled", "balanced"] = "shuffled",
         scenario: Literal["task", "class"] = "task",
         augment: Augment | None = None,
         validation: Fraction = 0.0,
@@ -86,7 +96,10 @@ class FederatedData(LightningDataModule):
         self.class_order = class_order
         self.alpha = alpha
         self.min_samples = min_samples
+        self.equalise = equalise
+        self.cumulative = cumulative
         self.batch_size = batch_size
+        self.sampling = sampling
         self.scenario = scenario
         self.augment = augment
         self.validation = validation
@@ -137,21 +150,24 @@ class FederatedData(LightningDataModule):
     def _deal(self) -> None:
         """Make ``shards[task][client]``: indices of training images."""
         assert self.spec is not None
+        tasks = range(self.spec.num_tasks)
         task_of = self.spec.task_of_column().numpy()[self.train.y]
-        members = [np.flatnonzero((task_of == t) & ~self.held_out) for t in range(self.spec.num_tasks)]
+        members = [np.flatnonzero((task_of == t) & ~self.held_out) for t in tasks]
         labels = [self.train.y[m] for m in members]
-        positions = [
-            deal(
-                y,
-                self.num_clients,
-                self.alpha,
-                generator(self.seed, Purpose.PARTITION, task=t),
-                self.min_samples,
-            )
-            for t, y in enumerate(labels)
-        ]
+        positions = [self._positions(y, t, Purpose.PARTITION, self.min_samples) for t, y in enumerate(labels)]
         self.split = describe(labels, positions)
         self.shards = [[m[p] for p in task] for m, task in zip(members, positions, strict=True)]
+        if self.cumulative:
+            self.shards = [
+                [np.concatenate([self.shards[k][i] for k in range(t + 1)]) for i in range(self.num_clients)]
+                for t in tasks
+            ]
+
+    def _positions(self, y: np.ndarray, task: int, purpose: Purpose, min_samples: int = 0) -> list[np.ndarray]:
+        """Deal one task's images out to the clients, given their classes."""
+        rng = generator(self.seed, purpose, task=task)
+        shards = deal(y, self.num_clients, self.alpha, rng, min_samples)
+        return equalise(shards, len(y), rng) if self.equalise else shards
 
     @property
     def evaluated_on(self) -> Literal["validation", "test"]:
@@ -166,12 +182,29 @@ class FederatedData(LightningDataModule):
 
     def train_pool(self, device: torch.device) -> Pool:
         """All training images on a device, padded for crops."""
-        return self._pool(self.train, self.augment.crop if self.augment else 0, device)
+        pool = self._pool(self.train, self.augment.crop if self.augment else 0, device)
+        if self.augment and self.augment.frozen:
+            pool.freeze(self.augment.draw((len(self.train.y),), generator(self.seed, Purpose.AUGMENT)).to(device))
+        return pool
 
     def evaluation_pool(self, device: torch.device, part: Literal["validation", "test"]) -> Pool:
         """The held-out or the test images on a device."""
-        held_out = Images(self.train.x[self.held_out], self.train.y[self.held_out])
-        return self._pool(held_out if part == "validation" else self.test, 0, device)
+        return self._pool(self._evaluated(part), 0, device)
+
+    def evaluation_shards(self, part: Literal["validation", "test"]) -> list[list[np.ndarray]]:
+        """The held-out or the test images dealt out to the clients, in a split of its own.
+
+        Returns:
+            ``[task][client]``: positions in :meth:`evaluation_pool`.
+        """
+        assert self.spec is not None
+        y = self._evaluated(part).y
+        task_of = self.spec.task_of_column().numpy()[y]
+        members = [np.flatnonzero(task_of == t) for t in range(self.spec.num_tasks)]
+        return [[m[p] for p in self._positions(y[m], t, Purpose.EVALUATION)] for t, m in enumerate(members)]
+
+    def _evaluated(self, part: Literal["validation", "test"]) -> Images:
+        return self.test if part == "test" else Images(self.train.x[self.held_out], self.train.y[self.held_out])
 
     @cached_property
     def _statistics(self) -> tuple[np.ndarray, np.ndarray]:

@@ -72,6 +72,27 @@ def _proportions(num_clients: int, alpha: float | Literal["iid"], rng: np.random
     return one
 
 
+def equalise(shards: list[np.ndarray], num_samples: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Make all shards the same size, ``n // N``, as the authors' code does.
+
+    A shard with more loses a random part. One with less gets random samples of the whole task, whoever has them
+    already, itself included: so some samples are in several places, and some in none.
+
+    Args:
+        shards: positions of each client's samples.
+        num_samples: ``n``, samples of the task.
+        rng: decides which samples go and come.
+    """
+    size = num_samples // len(shards)
+
+    def resized(shard: np.ndarray) -> np.ndarray:
+        if len(shard) >= size:
+            return rng.choice(shard, size, replace=False)
+        return np.concatenate([shard, rng.choice(num_samples, size - len(shard), replace=False)])
+
+    return [np.sort(resized(shard)) for shard in shards]
+
+
 def heterogeneity(y: np.ndarray, shards: list[np.ndarray]) -> float:
     """How far clients' class mixtures lie from the whole task's.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,9 @@ from torch import Tensor
 
 from fedqcl.data.augment import Views, colour_jitter, crop_and_flip
 from fedqcl.parts import Batch, Spec
+
+# Images that are frozen at once.
+FROZEN = 10_000
 
 
 class Pool:
@@ -49,6 +54,11 @@ class Pool:
         """Where the images live."""
         return self.images.device
 
+    @property
+    def image_bytes(self) -> int:
+        """What one image takes to store."""
+        return math.prod(self.size) * self.images.shape[3]
+
     def look(self, index: Tensor, views: Views | None = None) -> Tensor:
         """Gather images as they are to be seen.
 
@@ -64,6 +74,16 @@ class Pool:
             return self.images[index][:, p : p + h, p : p + w]
         x = crop_and_flip(self.images, index, views, self.size)
         return x if views.jitter is None else colour_jitter(x, views.jitter)
+
+    def freeze(self, views: Views) -> None:
+        """Let every image look for good as it is to be seen now.
+
+        Args:
+            views: one for each image, ``[N]``.
+        """
+        (h, w), p = self.size, self.padding
+        for index in torch.arange(len(self.images), device=self.device).split(FROZEN):
+            self.images[index, p : p + h, p : p + w] = self.look(index, views[index])
 
     def normalise(self, x: Tensor) -> Tensor:
         """Bring images to mean 0 and deviation 1: ``[n, H, W, C]`` uint8 to ``[n, C, H, W]`` float32, channels last."""

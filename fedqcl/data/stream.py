@@ -69,6 +69,7 @@ class Sampler:
         replay_batch: ``b``, above 0 if there are replay groups.
         epochs: ``R``, local epochs of a round.
         augment: how images are augmented; None for not at all.
+        labels: the pool's class columns, for batches in which all classes are equally likely; None for plain shuffles.
     """
 
     seed: int
@@ -76,13 +77,15 @@ class Sampler:
     replay_batch: int
     epochs: int
     augment: Augment | None
+    labels: np.ndarray | None = None
 
     def draw(self, client: int, task: int, round: int, shard: np.ndarray, groups: list[Tensor]) -> Stream:
         """Draw a client's round.
 
         The epochs follow one another without a gap: the round's batches are cut from ``R`` shuffles of the shard laid
         end to end, and the last batch is filled up from one more. So there are ``ceil(R n / B)`` steps, every batch
-        has ``B`` samples, and no sample is left out.
+        has ``B`` samples, and no sample is left out. Class-balanced, there are ``R floor(n / B)`` steps, but at least
+        one, and every sample is drawn anew from all.
 
         Args:
             client: client id; with ``task`` and ``round`` the key of the draw.
@@ -96,16 +99,26 @@ class Sampler:
         def rng(purpose: Purpose) -> np.random.Generator:
             return generator(self.seed, purpose, client=client, task=task, round=round)
 
-        steps = -(-self.epochs * len(shard) // self.batch_size)
-        columns = [cycle(shard, steps * self.batch_size, rng(Purpose.BATCHES)).reshape(steps, -1)]
+        current = self._current(shard, rng(Purpose.BATCHES))
+        steps, columns = len(current), [current]
         replay = rng(Purpose.REPLAY)
         for group in groups:
             source = group.numpy() if len(group) else shard
             columns.append(cycle(source, steps * self.replay_batch, replay).reshape(steps, -1))
         index = torch.from_numpy(np.concatenate(columns, axis=1))
-        views = None if self.augment is None else self.augment.draw(tuple(index.shape), rng(Purpose.AUGMENT))
+        fresh = self.augment if self.augment and not self.augment.frozen else None
+        views = fresh.draw(tuple(index.shape), rng(Purpose.AUGMENT)) if fresh else None
         present = torch.tensor([float(len(group) > 0) for group in groups])
         return Stream(index, views, present, self.batch_size, task)
+
+    def _current(self, shard: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The current task's samples in each step, ``[S, B]``."""
+        if self.labels is None:
+            steps = -(-self.epochs * len(shard) // self.batch_size)
+            return cycle(shard, steps * self.batch_size, rng).reshape(steps, -1)
+        steps = max(1, self.epochs * (len(shard) // self.batch_size))
+        _, y, count = np.unique(self.labels[shard], return_inverse=True, return_counts=True)
+        return rng.choice(shard, (steps, self.batch_size), p=1 / (count[y] * len(count)))
 
 
 def cycle(items: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fedqcl.engine.pulse import meeting
 from fedqcl.engine.server import federated_entries
-from fedqcl.errors import InputError
 from fedqcl.methods import Stats
 
 # Terms are rounded to multiples of 2^-28. Sums of such numbers are exact in float64 up to 2^25, so the result does not
@@ -22,40 +22,53 @@ GRID = 2.0**28
 class WeightedAverage:
     """``sum_i p_i w_i`` with ``p_i = n_i / sum_j n_j`` over the clients of all ranks, as ``w + sum_i p_i (w_i - w)``.
 
+    A client that brings a number that is not finite gets no weight. Which ones do is found out on the device, and read
+    together with the sum of the weights.
+
     Args:
         net: the global model ``w`` that the clients started from.
+        num_clients: ``N``.
     """
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, num_clients: int) -> None:
         self._shapes = {name: value.shape for name, value in federated_entries(net).items()}
         self._sizes = [shape.numel() for shape in self._shapes.values()]
         self._start = _flat(net)
-        self._sum = self._start.new_zeros(len(self._start) + 1)
+        # The sums of the entries, of the weights, and for each client 1 if it diverged: one vector, one all-reduce.
+        self._sum = self._start.new_zeros(len(self._start) + 1 + num_clients)
+        self._entries, self._weight, self._diverged = self._sum.split([len(self._start), 1, num_clients])
 
-    def add(self, net: nn.Module, weight: int) -> None:
-        """Add a client's model with its weight ``n_i``, its number of samples."""
-        self._sum[:-1] += ((_flat(net) - self._start) * (weight * GRID)).round_() / GRID
-        self._sum[-1] += weight
+    def add(self, client: int, net: nn.Module, weight: int, stats: Stats | None = None) -> None:
+        """Add a client's model.
 
-    def reduce(self) -> dict[str, Tensor] | None:
+        Args:
+            client: client id.
+            net: its model ``w_i``.
+            weight: ``n_i``, its number of samples.
+            stats: what else it sends, which must be finite too.
+        """
+        change = _flat(net) - self._start
+        finite = torch.isfinite(change).all()
+        for value in (stats or {}).values():
+            finite = finite & torch.isfinite(value).all()
+        self._entries += torch.where(finite, (change * (weight * GRID)).round_() / GRID, 0.0)
+        self._weight += weight * finite
+        self._diverged[client] += ~finite
+
+    def reduce(self) -> tuple[dict[str, Tensor] | None, list[int]]:
         """Add up the ranks' sums in one all-reduce and divide.
 
         Returns:
-            The average of each entry, float64; None if no client took part.
-
-        Raises:
-            InputError: a client's model has an infinite or undefined weight.
+            The average of each entry, float64, or None if no client has weight; and the ids of those that diverged,
+            sorted, the same on every rank.
         """
         all_reduce(self._sum)
-        weight = float(self._sum[-1])
+        weight, *diverged = self._sum[len(self._entries) :].tolist()
+        clients = [client for client, count in enumerate(diverged) if count]
         if weight == 0:
-            return None
-        if not bool(torch.isfinite(self._sum).all()):
-            raise InputError(
-                "model: training diverged, a client's weights are no longer finite; lower the learning rate or V"
-            )
-        values = (self._start + self._sum[:-1] / weight).split(self._sizes)
-        return {name: v.view(shape) for (name, shape), v in zip(self._shapes.items(), values, strict=True)}
+            return None, clients
+        values = (self._start + self._entries / weight).split(self._sizes)
+        return {name: v.view(shape) for (name, shape), v in zip(self._shapes.items(), values, strict=True)}, clients
 
 
 def _flat(net: nn.Module) -> Tensor:
@@ -101,7 +114,8 @@ def take_from_first(module: nn.Module) -> None:
     if not values or not dist.is_initialized():
         return
     flat = torch.cat([value.reshape(-1).double() for value in values])
-    dist.broadcast(flat, 0)
+    with meeting():
+        dist.broadcast(flat, 0)
     for value, new in zip(values, flat.split([value.numel() for value in values]), strict=True):
         value.copy_(new.view(value.shape))
 
@@ -109,7 +123,8 @@ def take_from_first(module: nn.Module) -> None:
 def all_reduce(value: Tensor, operation: Literal["sum", "max"] = "sum") -> None:
     """Combine over ranks, in place."""
     if dist.is_initialized():
-        dist.all_reduce(value, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX)
+        with meeting():
+            dist.all_reduce(value, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX)
 
 
 def gather(items: list[Any]) -> list[Any]:
@@ -117,5 +132,6 @@ def gather(items: list[Any]) -> list[Any]:
     if not dist.is_initialized():
         return items
     parts: list[list[Any]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(parts, items)
+    with meeting():
+        dist.all_gather_object(parts, items)
     return [item for part in parts for item in part]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from torch import nn
 from torch.optim import Optimizer
@@ -13,6 +13,7 @@ from fedqcl.learner import Learner
 from fedqcl.parts import Batch
 
 Precision = Callable[[], AbstractContextManager[None]]
+Watch = Callable[[Replica], AbstractContextManager[object]]
 
 
 def take_step(
@@ -48,10 +49,17 @@ class EagerExecutor:
         self.learner = learner
         self.precision = precision
 
-    def run(self, replicas: Sequence[Replica], server: nn.Module) -> None:
-        """Take every step of the replicas' streams."""
+    def run(self, replicas: Sequence[Replica], server: nn.Module, watch: Watch = nullcontext) -> None:
+        """Take every step of the replicas' streams.
+
+        Args:
+            replicas: seated, with streams.
+            server: the server's state.
+            watch: makes the context in which one replica's steps run; it may hold back what they raise.
+        """
         for replica in replicas:
-            optimizer = self.learner.make_optimizer(replica.net)
-            for step in range(len(replica.stream)):
-                batch = replica.stream.batch(replica.shard.pool, step)
-                take_step(self.learner, replica, batch, optimizer, server, self.precision)
+            with watch(replica):
+                optimizer = self.learner.make_optimizer(replica.net)
+                for step in range(len(replica.stream)):
+                    batch = replica.stream.batch(replica.shard.pool, step)
+                    take_step(self.learner, replica, batch, optimizer, server, self.precision)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fedqcl.engine.eager import Precision, take_step
+from fedqcl.engine.eager import Precision, Watch, take_step
+from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
 from fedqcl.learner import Learner
 
 # Steps whose images are gathered at once, ahead of the steps: enough for large kernels, little memory.
 AHEAD = 64
-WARM_UP = 3
+# The first step loads kernels, and makes the optimizer's state.
+WARM_UP = 1
 
 
 class CapturedStep:
@@ -76,6 +79,7 @@ class CapturedStep:
                 for value, before in zip(values, saved, strict=True):
                     value.copy_(before)
         torch.cuda.current_stream().wait_stream(self.cuda_stream)
+        torch.cuda.empty_cache()  # what the warm-up, or the graph of the last task, has left behind
 
     def _step(self) -> None:
         images = self.images.index_select(0, self.position).squeeze(0)
@@ -113,15 +117,25 @@ class GraphedExecutor:
         self.precision = precision
         self.captured: dict[Replica, CapturedStep] = {}
 
-    def run(self, replicas: Sequence[Replica], server: nn.Module) -> None:
-        """Take every step of the replicas' streams."""
-        steps = [self._captured(replica, server) for replica in replicas]
+    def run(self, replicas: Sequence[Replica], server: nn.Module, watch: Watch = nullcontext) -> None:
+        """Take every step of the replicas' streams.
+
+        Args:
+            replicas: seated, with streams.
+            server: the server's state.
+            watch: makes the context in which one replica's step is captured; it may hold back what that raises.
+        """
+        steps = []
+        for replica in replicas:
+            with watch(replica):
+                steps.append(self._captured(replica, server))
+        replicas = [step.replica for step in steps]
         here = torch.cuda.current_stream()
         for step in steps:
             step.cuda_stream.wait_stream(here)
             with torch.cuda.stream(step.cuda_stream):
                 step.start_round()
-        for start in range(0, max(len(replica.stream) for replica in replicas), AHEAD):
+        for start in range(0, max((len(replica.stream) for replica in replicas), default=0), AHEAD):
             for position in range(start, start + AHEAD):
                 for replica, step in zip(replicas, steps, strict=True):
                     if position < len(replica.stream):
@@ -129,6 +143,7 @@ class GraphedExecutor:
                             if position == start:
                                 step.fill(start)
                             step.graph.replay()
+                            PULSE.beats += 1
         for step in steps:
             here.wait_stream(step.cuda_stream)
 

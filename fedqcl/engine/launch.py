@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 from typing import Literal
 
 import torch
@@ -11,7 +10,7 @@ from lightning.fabric import Fabric
 
 from fedqcl.engine.slurm import allocation, check_gpus, devices_and_nodes
 from fedqcl.engine.strategy import FederatedStrategy
-from fedqcl.errors import InputError
+from fedqcl.errors import InputError, first_line
 
 
 def make_fabric(
@@ -54,10 +53,22 @@ def make_fabric(
     alone = devices * num_nodes == 1
     return Fabric(
         accelerator="cuda" if cuda else "cpu",
-        devices=devices,
-        num_nodes=num_nodes,
+        devices=int(devices),  # Lightning takes no subclass of int, which a checked number is
+        num_nodes=int(num_nodes),
         precision=precision,
-        strategy="auto" if alone else FederatedStrategy(start_method=start_method, timeout=timedelta(minutes=30)),
+        strategy="auto" if alone else FederatedStrategy(start_method=start_method),
+    )
+
+
+def explain_memory(error: torch.OutOfMemoryError, device: torch.device) -> InputError:
+    """What to do about a device that has no memory left."""
+    room = ""
+    if device.type == "cuda":
+        free, total = (size / 2**30 for size in torch.cuda.mem_get_info(device))
+        room = f", {free:.1f} of {total:.1f} GiB are free"
+    return InputError(
+        f"trainer.concurrency: {device} is out of memory{room} ({first_line(error)}); run fewer clients at once, "
+        "choose other devices by CUDA_VISIBLE_DEVICES, or smaller batches"
     )
 
 

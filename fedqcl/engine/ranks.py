@@ -11,21 +11,30 @@ from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard, FederatedData
 from fedqcl.data.stream import Sampler
-from fedqcl.engine.averaging import WeightedAverage, sum_stats, take_from_first
+from fedqcl.engine.averaging import sum_stats, take_from_first
 from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
+from fedqcl.engine.faults import Faults
 from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
+from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
-from fedqcl.engine.server import Server
+from fedqcl.engine.rules import USUAL, Rules
+from fedqcl.engine.server import Server, copy_entries, num_values, personal_entries
+from fedqcl.engine.updates import Updates
 from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, Stats
 from fedqcl.parts import Shard
+from fedqcl.parts.weights import Entries
 
 ClientHook = Callable[[nn.Module, Shard, ClientState, nn.Module], Stats]
 
 
 class Engine:
     """Hosts this rank's share of the clients, the same ones for the whole run.
+
+    Attributes:
+        num_shared: how many numbers of the model clients and server exchange in a round.
+        num_reported: how many numbers each client reported for the last sum.
 
     Args:
         fabric: launched already.
@@ -35,6 +44,8 @@ class Engine:
         executor: how local steps run; ``auto`` is ``graphed`` on CUDA, if the optimizer can be restarted there, else
             ``eager``.
         concurrency: how many clients of a rank run at once, where the executor can.
+        rules: how clients' models become the next global one.
+        faults: what becomes of a client that fails; by default it ends the run.
     """
 
     def __init__(
@@ -45,35 +56,88 @@ class Engine:
         epochs: int,
         executor: Literal["auto", "eager", "graphed"] = "auto",
         concurrency: int = 5,
+        rules: Rules = USUAL,
+        faults: Faults | None = None,
     ) -> None:
         assert data.spec is not None
         self.fabric = fabric
         self.learner = learner
         self.data = data
+        self.faults = faults or Faults()
         self.pool = data.train_pool(fabric.device)
-        self.sampler = Sampler(data.seed, data.batch_size, learner.method.replay_batch, epochs, data.augment)
+        labels = data.train.y if data.sampling == "balanced" else None
+        self.sampler = Sampler(data.seed, data.batch_size, learner.method.replay_batch, epochs, data.augment, labels)
         cuda = fabric.device.type == "cuda"
         net = learner.make_net(data.spec, data.seed).to(fabric.device).eval()
         net = net.to(memory_format=torch.channels_last) if cuda else net
         self.server = Server(net, learner.method.server_state(data.spec, net).to(fabric.device))
+        PULSE.follow(net)
+        self.rules = rules
+        self.initial = Entries(self.server.weights()) if rules.restart else None
+        self.num_shared = num_values(self.server.weights()) - num_values(personal_entries(net, rules.personal))
+        self.num_reported = 0
         loads = [sum(len(shards[i]) for shards in data.shards) for i in range(data.num_clients)]
         mine = deal_clients(loads, fabric.world_size)[fabric.global_rank]
-        self.clients = {i: learner.method.client_state(data.spec) for i in mine}
+        self.clients = {i: self._client_state(i) for i in mine}
+        # The buffers that clients had before the round, for those that may have to be left out of it.
+        self._before: dict[int, dict[str, Tensor]] = {}
         graphed = executor == "graphed" or (executor == "auto" and cuda and starts_at_zero(learner))
         self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)
-        blank = learner.method.client_state(data.spec)
+        blank = self._client_state(0)
         seats = min(concurrency, len(mine)) if graphed else 1
         self.replicas = [Replica(net, blank, fabric.device) for _ in range(max(1, seats))]
 
-    def average(self) -> WeightedAverage:
-        """An empty average to add the round's models to."""
-        return WeightedAverage(self.server.net)
+    def _client_state(self, client: int) -> ClientState:
+        """The state that a client starts with, on the CPU."""
+        assert self.data.spec is not None
+        state, net = self.learner.method.client_state(self.data.spec), self.server.net
+        state.start(client, net)
+        state.personal = Entries(personal_entries(net, self.rules.personal))
+        return state.cpu()
+
+    def start_task(self) -> None:
+        """Set the global model back to where the first task started, if every task is to start there."""
+        if self.initial is not None:
+            self.server.load(self.initial.by_name())
+
+    def weight(self, shard: Shard) -> int:
+        """``n_i``: what a client's model weighs in the round's average."""
+        if self.rules.weighting == "uniform":
+            return 1
+        return len(self.data.shards[0][shard.client]) if self.rules.weighting == "first_task" else len(shard)
+
+    def updates(self, task: int, round: int) -> Updates:
+        """Nothing yet, to add what the round's clients bring."""
+        return Updates(self.server.net, self.data.num_clients, task, round)
+
+    def average(self, updates: Updates) -> dict[str, Tensor] | None:
+        """Average the models of all ranks' clients; one whose update is not finite is left out, if not refused.
+
+        Returns:
+            The average of each entry, float64; None if there was no usable update.
+
+        Raises:
+            InputError: an update is not finite, and that is to end the run.
+        """
+        average, diverged = updates.average.reduce()
+        self.faults.diverged(diverged, updates.task, updates.round)
+        updates.remove(diverged)
+        for client in self.clients.keys() & diverged:
+            copy_entries(dict(self.clients[client].named_buffers()), self._before[client])
+            self.clients[client].sit_out()
+            self.faults.drop(client, updates.task, updates.round)
+        self._before.clear()
+        return average
 
     def sum(self, stats: Sequence[Stats]) -> dict[str, Tensor]:
         """Add up what the method's client hooks returned, over all clients of all ranks."""
-        return sum_stats(stats, self.fabric.device)
+        sums = sum_stats(stats, self.fabric.device)
+        self.num_reported = num_values(sums)
+        return sums
 
-    def broadcast(self, active: Sequence[int], task: int, idle_too: bool = False) -> Iterator[list[Replica]]:
+    def broadcast(
+        self, active: Sequence[int], task: int, idle_too: bool = False, last_round: bool = True
+    ) -> Iterator[list[Replica]]:
         """Seat this rank's active clients, as many at a time as run at once, each with the global model.
 
         When the caller asks for the next ones, those before are done and their states are put away.
@@ -82,6 +146,7 @@ class Engine:
             active: client ids, sorted.
             task: the current task.
             idle_too: seat also the clients without samples of the task, who otherwise sit out.
+            last_round: whether the task ends with this round.
         """
         mine = [i for i in active if i in self.clients and (idle_too or len(self.data.shards[task][i]))]
         for client in self.clients.keys() - mine:
@@ -90,21 +155,41 @@ class Engine:
             wave = mine[start : start + len(self.replicas)]
             locals = self.replicas[: len(wave)]
             for client, local in zip(wave, locals, strict=True):
-                shard = ClientShard(client, task, self.data.shards[task][client], self.pool, self.data.seed)
+                shard = ClientShard(client, task, self.data.shards[task][client], self.pool, self.data.seed, last_round)
                 local.seat(self.server, self.clients[client], shard)
             yield locals
             for client, local in zip(wave, locals, strict=True):
-                local.leave(self.clients[client])
+                self._put_away(client, local)
 
-    def local_steps(self, locals: Sequence[Replica], round: int) -> None:
-        """Draw the round's batches and take the local steps, the clients in parallel where the executor can."""
+    def _put_away(self, client: int, local: Replica) -> None:
+        state = self.clients[client]
+        if local.failed:
+            if local.round is not None:
+                state.sit_out()
+            return
+        if self.faults.drops:
+            self._before[client] = {name: value.clone() for name, value in state.named_buffers()}
+        local.leave(state)
+
+    def local_steps(self, locals: Sequence[Replica], round: int) -> list[Replica]:
+        """Draw the round's batches and take the local steps, the clients in parallel where the executor can.
+
+        Returns:
+            Those of the clients that did not fail.
+        """
         for local in locals:
-            shard = local.shard
-            groups = self.clients[shard.client].replay(shard.task)
-            stream = self.sampler.draw(shard.client, shard.task, round, shard.index, groups)
-            local.stream = stream.to(self.fabric.device)
-            self.learner.arrange(local.net, stream.parts)
-        self.executor.run(locals, self.server.state)
+            local.round = round
+            with self.faults.watching(local):
+                self._draw(local, round)
+        self.executor.run([local for local in locals if not local.failed], self.server.state, self.faults.watching)
+        return [local for local in locals if not local.failed]
+
+    def _draw(self, local: Replica, round: int) -> None:
+        shard = local.shard
+        groups = self.clients[shard.client].replay(shard.task)
+        stream = self.sampler.draw(shard.client, shard.task, round, shard.index, groups)
+        local.stream = stream.to(self.fabric.device)
+        self.learner.arrange(local.net, stream.parts)
 
     def agree(self) -> None:
         """Take over the first rank's global model and server state: every rank has worked them out for itself."""

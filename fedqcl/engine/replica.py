@@ -29,6 +29,11 @@ class Report:
     loss: Tensor
 
 
+def moment(task: int, round: int | None) -> str:
+    """When in a run, in words; tasks and rounds count from 1."""
+    return f"end of task {task + 1}" if round is None else f"task {task + 1}, round {round + 1}"
+
+
 class Replica:
     """A net and a client state on the device that one client after another works in.
 
@@ -39,11 +44,15 @@ class Replica:
         state: the client's state.
         shard: the client's samples of the current task.
         stream: the batches of the round.
+        round: the round within the task; None outside of rounds, at the end of a task.
+        failed: whether the client is out of the round, because something it did raised.
         loss: running sum of the objective over the round's steps, ``[]`` float32.
     """
 
     shard: ClientShard
     stream: Stream
+    round: int | None
+    failed: bool
 
     def __init__(self, net: nn.Module, state: ClientState, device: torch.device) -> None:
         self.net = copy.deepcopy(net).train()
@@ -51,15 +60,29 @@ class Replica:
         self.loss = torch.zeros((), device=device)
 
     def seat(self, server: Server, state: ClientState, shard: ClientShard) -> None:
-        """Let a client take over: the global model and its own state."""
+        """Let a client take over: the global model, its own state and what of the model it keeps to itself."""
         copy_entries(federated_entries(self.net), server.weights())
         copy_entries(dict(self.state.named_buffers()), dict(state.named_buffers()))
+        copy_entries(self._personal(), self.state.personal.by_name())
         self.shard = shard
+        self.round = None
+        self.failed = False
         self.loss.zero_()
 
     def leave(self, state: ClientState) -> None:
         """Write the client's state back to where it rests."""
+        copy_entries(self.state.personal.by_name(), self._personal())
         copy_entries(dict(state.named_buffers()), dict(self.state.named_buffers()))
+
+    def _personal(self) -> dict[str, Tensor]:
+        """The model's entries that the client keeps to itself."""
+        entries = federated_entries(self.net)
+        return {name: entries[name] for name in self.state.personal.by_name()}
+
+    @property
+    def place(self) -> str:
+        """Who is at work on what, in words; tasks and rounds count from 1."""
+        return f"client {self.shard.client}, {moment(self.shard.task, self.round)}"
 
     def report(self) -> Report:
         """Sum up the local steps."""

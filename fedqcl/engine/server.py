@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,17 +16,29 @@ def federated_entries(net: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in entries.items() if value.is_floating_point()}
 
 
+def personal_entries(net: nn.Module, personal: Literal["nothing", "statistics", "model"]) -> dict[str, Tensor]:
+    """The entries of a net that clients keep to themselves, by name.
+
+    Args:
+        net: the net.
+        personal: ``statistics``: BatchNorm's running statistics; ``model``: everything.
+    """
+    entries = federated_entries(net)
+    parameters = dict(net.named_parameters())
+    kept: dict[str, list[str]] = {
+        "nothing": [],
+        "statistics": [name for name in entries if name not in parameters],
+        "model": list(entries),
+    }
+    return {name: entries[name] for name in kept[personal]}
+
+
 @dataclass
 class Server:
     """The global model ``net`` and the method's own ``state``, a module of buffers."""
 
     net: nn.Module
     state: nn.Module
-
-    @property
-    def num_bytes(self) -> int:
-        """What one client sends in a round, and what it receives: the averaged entries in float32."""
-        return 4 * sum(value.numel() for value in self.weights().values())
 
     def weights(self) -> dict[str, Tensor]:
         """The global model's averaged entries, by name: views, not copies."""
@@ -36,8 +50,13 @@ class Server:
         copy_entries(self.weights(), weights)
 
 
+def num_values(entries: Mapping[str, Tensor]) -> int:
+    """How many numbers there are in all entries."""
+    return sum(value.numel() for value in entries.values())
+
+
 @torch.no_grad()
 def copy_entries(target: dict[str, Tensor], source: dict[str, Tensor]) -> None:
-    """Copy values entry by entry."""
-    for name, value in target.items():
-        value.copy_(source[name], non_blocking=True)
+    """Copy values entry by entry, in few kernels."""
+    if target:
+        torch._foreach_copy_(list(target.values()), [source[name] for name in target], non_blocking=True)

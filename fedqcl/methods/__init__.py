@@ -3,6 +3,7 @@
 from fedqcl.methods.base import ClientState, Method, Stats
 from fedqcl.methods.bi import BI
 from fedqcl.methods.ccvr import CCVR
+from fedqcl.methods.constant import ConstantReplay
 from fedqcl.methods.der import DER, DERpp
 from fedqcl.methods.er import ER
 from fedqcl.methods.ewc import EWC
@@ -10,6 +11,7 @@ from fedqcl.methods.fedavg import FedAvg
 from fedqcl.methods.fedproto import FedProto
 from fedqcl.methods.fedprox import FedProx
 from fedqcl.methods.fedqcl import FedQCL
+from fedqcl.methods.fedqcl_authors import FedQCLAuthors
 from fedqcl.methods.fot import FOT
 from fedqcl.methods.lwf import LwF
 
@@ -21,11 +23,13 @@ __all__ = [
     "EWC",
     "FOT",
     "ClientState",
+    "ConstantReplay",
     "DERpp",
     "FedAvg",
     "FedProto",
     "FedProx",
     "FedQCL",
+    "FedQCLAuthors",
     "LwF",
     "Method",
     "Stats",

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from torch import Tensor, nn
 
 from fedqcl.parts import Batch, Shard, Spec
+from fedqcl.parts.weights import Entries
 
 Stats = Mapping[str, Tensor]
 Weights = dict[str, Tensor]
+Held = Mapping[Literal["round", "task", "never"], nn.Module]
 
 
 class ClientState(nn.Module):
-    """What one client carries from round to round: buffers of fixed shape, so it can be saved, moved and checked."""
+    """What one client carries from round to round: buffers of fixed shape, so it can be saved, moved and checked.
+
+    Attributes:
+        personal: the entries of the model that the client keeps to itself, where the trainer has it keep any.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.personal = Entries({})
+
+    def start(self, client: int, net: nn.Module) -> None:
+        """Become the state of one client, before the first round.
+
+        Args:
+            client: its id.
+            net: the initial global model.
+        """
 
     def replay(self, task: int) -> list[Tensor]:
         """The stored samples that task ``task``'s replay batches are drawn from: ``[n]`` int64, one tensor a group.
@@ -60,6 +79,13 @@ class Method:
     def server_state(self, spec: Spec, net: nn.Module) -> nn.Module:
         """The state the server starts with: a module of buffers."""
         return nn.Module()
+
+    def clients_hold(self, server: nn.Module) -> Held:
+        """What clients hold of the server's state, by when they are sent it; for the accounts alone.
+
+        ``round``: in every round; ``task``: when a task ends; ``never``: it is a copy of a model they were sent anyway.
+        """
+        return {}
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """The objective of one local step, ``[]``."""

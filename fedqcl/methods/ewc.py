@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from fedqcl.methods.base import ClientState, Method, Stats
+from fedqcl.methods.base import ClientState, Held, Method, Stats
 from fedqcl.methods.replay import evaluating
 from fedqcl.parts import Batch, Shard, Spec
 from fedqcl.parts.losses import cross_entropy
@@ -20,12 +20,41 @@ from fedqcl.types import NonNegative, Positive, Share
 CHUNK = 32
 
 
+class Fisher(WeightBuffers):
+    """How much each trained weight matters, ``F``; not at all before the first task ends.
+
+    Args:
+        net: has the weights.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__(net)
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    def take_in(self, stats: Stats, gamma: float, clip: float | None) -> None:
+        """``F <- gamma * F + sum / samples``, no more than ``clip``."""
+        for name, value in self.by_name().items():
+            mean = stats[f"fisher.{name}"] / stats["samples"].clamp_min(1)
+            value.mul_(gamma).add_(mean).clamp_(max=clip or torch.inf)
+
+
+class OwnFisher(ClientState):
+    """A client that measures for itself how much each weight matters."""
+
+    fisher: Fisher
+
+    def start(self, client: int, net: nn.Module) -> None:
+        """Nothing matters yet."""
+        self.fisher = Fisher(net)
+
+
 class Anchor(nn.Module):
     """What the past tasks ask for.
 
     Attributes:
         weights: ``theta*``, the global model at the end of the last task.
-        fisher: ``F``, how much each of them matters; zero before the first task ends.
+        fisher: ``F``, of all clients' samples.
         own: row ``c``: the columns of class ``c``'s own task. ``[K, K]`` bool.
     """
 
@@ -34,9 +63,7 @@ class Anchor(nn.Module):
     def __init__(self, net: nn.Module, spec: Spec) -> None:
         super().__init__()
         self.weights = WeightBuffers(net)
-        self.fisher = WeightBuffers(net)
-        for buffer in self.fisher.buffers():
-            buffer.zero_()
+        self.fisher = Fisher(net)
         self.register_buffer("own", spec.head())
 
 
@@ -51,6 +78,8 @@ class EWC(Method):
         strength: ``lambda``. Plain SGD diverges where ``2 * strength * F_j * lr`` exceeds 2.
         gamma: what an older task's Fisher information keeps when a task ends.
         clip: bound of every ``F_j``; None for none.
+        fisher: ``server``: one ``F``, of all clients' samples, which the server adds up and sends; ``local``: every
+            client keeps an ``F`` of its own samples, and nothing is sent, as the paper has it.
         ce_scope: in the class-incremental scenario, whether all classes ``seen`` compete, in the cross-entropy and in
             ``p(y|x)``, or those of the ``current`` task alone.
     """
@@ -60,16 +89,29 @@ class EWC(Method):
         strength: NonNegative = 1.0,
         gamma: Share = 0.9,
         clip: Positive | None = None,
+        fisher: Literal["server", "local"] = "server",
         ce_scope: Literal["seen", "current"] = "current",
     ) -> None:
         self.strength = strength
         self.gamma = gamma
         self.clip = clip
+        self.fisher = fisher
         self.ce_scope = ce_scope
+
+    def client_state(self, spec: Spec) -> ClientState:
+        """The client's own ``F``, if it is to have one."""
+        return OwnFisher() if self.fisher == "local" else ClientState()
 
     def server_state(self, spec: Spec, net: nn.Module) -> Anchor:
         """No weight matters yet."""
         return Anchor(net, spec)
+
+    def clients_hold(self, server: nn.Module) -> Held:
+        """The model of the last task, and ``F`` unless it is their own."""
+        anchor = cast(Anchor, server)
+        if self.fisher == "local":
+            return {"never": anchor.weights}
+        return {"never": anchor.weights, "task": anchor.fisher}
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Mean cross-entropy of the current samples and the penalty, ``[]``."""
@@ -77,11 +119,20 @@ class EWC(Method):
         if batch.task == 0:
             return loss
         anchor = cast(Anchor, server)
-        return loss + self.strength * squared_distance(net, anchor.weights, anchor.fisher)
+        fisher = client.fisher if isinstance(client, OwnFisher) else anchor.fisher
+        return loss + self.strength * squared_distance(net, anchor.weights, fisher)
 
     def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+        """Report what the client's samples add to ``F``, or keep it."""
+        stats = self._fisher_sums(net, shard, cast(Anchor, server))
+        if not isinstance(client, OwnFisher):
+            return stats
+        client.fisher.take_in(stats, self.gamma, self.clip)
+        return {}
+
+    def _fisher_sums(self, net: nn.Module, shard: Shard, anchor: Anchor) -> Stats:
         """The client's sum for ``F`` by parameter name, in float32 whatever the run's precision, and ``samples``."""
-        own = cast(Anchor, server).own
+        own = anchor.own
 
         def log_likelihood(weights: dict[str, Tensor], x: Tensor, y: Tensor, columns: Tensor) -> Tensor:
             logits = functional_call(net, weights, (x[None],))
@@ -104,8 +155,6 @@ class EWC(Method):
     def server_task(self, net: nn.Module, stats: Stats, server: nn.Module, task: int, rng: np.random.Generator) -> None:
         """Add the task to ``F``, and keep the global model as ``theta*``."""
         anchor = cast(Anchor, server)
-        for name, value in anchor.fisher.by_name().items():
-            value.mul_(self.gamma).add_(stats[f"fisher.{name}"] / stats["samples"].clamp_min(1)).clamp_(
-                max=self.clip or torch.inf
-            )
+        if self.fisher == "server":
+            anchor.fisher.take_in(stats, self.gamma, self.clip)
         anchor.weights.load(trained_weights(net))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedqcl.methods.base import ClientState, Method, Stats, Weights
+from fedqcl.methods.base import ClientState, Held, Method, Stats, Weights
 from fedqcl.methods.replay import evaluating
 from fedqcl.parts import Batch, Shard, Spec
 from fedqcl.parts.losses import cross_entropy
@@ -38,7 +38,7 @@ class FedProto(Method):
 
     After the local steps a client sends its classes' mean features, and the server averages them by their samples.
     They count from the task's second round on. The model is averaged too, as in aimagelab/fed-mammoth; the original
-    (yuetan031/FedProto) leaves each client its own.
+    (yuetan031/FedProto) leaves each client its own, as ``trainer.personal: model`` does.
 
     Args:
         weight: ``lambda``. Fed-Mammoth has 0.1; the original, with ``samples``, 1.
@@ -61,6 +61,10 @@ class FedProto(Method):
     def server_state(self, spec: Spec, net: nn.Module) -> Prototypes:
         """No prototypes yet."""
         return Prototypes(spec.num_classes, cast(FeatureNet, net).head.in_features)
+
+    def clients_hold(self, server: nn.Module) -> Held:
+        """The prototypes."""
+        return {"round": server}
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """``mean cross-entropy + weight * distance``, ``[]``."""

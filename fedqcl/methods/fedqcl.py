@@ -8,6 +8,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from fedqcl.errors import InputError
 from fedqcl.methods.base import ClientState, Method, Stats
 from fedqcl.methods.replay import ReplayState, evaluating, task_losses
 from fedqcl.parts import Batch, Memory, Queue, Shard, Spec
@@ -17,11 +18,34 @@ from fedqcl.types import Count, NonNegative, Positive, Real
 
 
 class QueueState(ReplayState):
-    """A client's memory and, for every past task, a virtual queue."""
+    """A client's memory and, for every past task, a virtual queue.
 
-    def __init__(self, memory: Memory, queue: Queue) -> None:
+    Args:
+        memory: the samples.
+        queue: the queues.
+        V: of every client in turn, or of all.
+
+    Attributes:
+        V: the client's own, ``[]`` float32 buffer.
+    """
+
+    V: Tensor
+
+    def __init__(self, memory: Memory, queue: Queue, V: float | list[float]) -> None:
         super().__init__(memory)
         self.queue = queue
+        self._all = V
+        self.register_buffer("V", torch.tensor(V[0] if isinstance(V, list) else V))
+
+    def start(self, client: int, net: nn.Module) -> None:
+        """Take the client's own ``V``."""
+        if isinstance(self._all, list):
+            if client >= len(self._all):
+                raise InputError(
+                    f"model.method.V: lists {len(self._all)} values and there are more clients; give one number, or "
+                    "one for each of data.num_clients"
+                )
+            self.V.fill_(self._all[client])
 
     def sit_out(self) -> None:
         """The queues stay as they are, and so does the Lyapunov function."""
@@ -50,13 +74,20 @@ class FedQCL(Method):
     end of their task: a penalty beside the current loss, so ``V`` times as much.
 
     Args:
-        V: weight of the current task: large favours plasticity. With plain SGD it also scales the learning rate.
+        V: weight of the current task: large favours plasticity. With plain SGD it also scales the learning rate. A
+            list gives every client its own.
         delta: rise of the replay loss that is tolerated in a round, in the units of ``queue_loss``; may be negative.
         memory: ``M``, samples a client may store.
         replay_batch: ``b``, replayed samples of every past task in a step.
         queue_loss: the replay loss as the queues measure it. ``batches``: the mean cross-entropy of a task's stored
             samples times the number of batches they fill (the scale of the authors' code, which sums over batches);
             ``mean``: the mean itself, as the paper writes it.
+        queue_scope: the classes among which the queues measure in the class-incremental scenario: those of ``past``
+            tasks, which the model at the task's start knew as well; or all ``seen``, the current ones included, so that
+            what these take from the past ones counts as forgetting.
+        initial_queue: what a task's queue starts with when the task ends.
+        normalise: what the objective is divided by: nothing; ``V``, so that the learning rate is that of other methods;
+            or ``V+sumQ``, so that it is a weighted mean.
         logit_matching: weight of the logits beside the current loss in the class-incremental scenario; the
             task-incremental method has no such term.
         quadratic_drift: whether to minimise Lemma 1's other term as well, ``1/2 sum_k (replay_k - reference_k -
@@ -66,11 +97,14 @@ class FedQCL(Method):
 
     def __init__(
         self,
-        V: Positive = 200.0,
+        V: Positive | list[Positive] = 200.0,
         delta: Real = 1.0,
         memory: Count = 500,
         replay_batch: Count = 13,
         queue_loss: Literal["batches", "mean"] = "batches",
+        queue_scope: Literal["past", "seen"] = "past",
+        initial_queue: NonNegative = 0.0,
+        normalise: Literal["none", "V", "V+sumQ"] = "none",
         logit_matching: NonNegative = 0.5,
         quadratic_drift: bool = False,
     ) -> None:
@@ -79,6 +113,9 @@ class FedQCL(Method):
         self.memory = memory
         self.replay_batch = replay_batch
         self.queue_loss = queue_loss
+        self.queue_scope = queue_scope
+        self.initial_queue = initial_queue
+        self.normalise = normalise
         self.logit_matching = logit_matching
         self.quadratic_drift = quadratic_drift
 
@@ -87,7 +124,7 @@ class FedQCL(Method):
         memory = Memory(self.memory, spec.num_tasks)
         if spec.scenario == "class" and self.logit_matching > 0:
             memory = LogitMemory(self.memory, spec.num_tasks, spec.num_classes)
-        return QueueState(memory, Queue(spec.num_tasks))
+        return QueueState(memory, Queue(spec.num_tasks), self.V)
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Drift plus penalty, less its constant terms: ``V * current + sum_k Q_k * replay_k``, ``[]``."""
@@ -98,10 +135,14 @@ class FedQCL(Method):
         if isinstance(state.memory, LogitMemory) and batch.groups > 0:
             distances = state.memory.distances(logits, batch, columns_at_storage(batch))
             penalty = penalty + self.logit_matching * (batch.present * distances.mean(1)).mean()
-        drift = state.queue.value[: batch.groups] * replay
+        Q = batch.present * state.queue.value[: batch.groups]
+        drift = Q * replay
         if self.quadratic_drift:
-            drift = drift + self._quadratic(state, replay)
-        return self.V * penalty + (batch.present * drift).sum()
+            drift = drift + batch.present * self._quadratic(state, replay)
+        objective = state.V * penalty + drift.sum()
+        if self.normalise == "none":
+            return objective
+        return objective / (state.V if self.normalise == "V" else state.V + Q.sum())
 
     def _quadratic(self, state: QueueState, replay: Tensor) -> Tensor:
         """Lemma 1's quadratic term of each past task, ``[G]``, in the unit that the replay loss has beside it."""
@@ -112,9 +153,9 @@ class FedQCL(Method):
     def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
         """Update the queues by what the client's own model has forgotten (equation 4)."""
         state = cast(QueueState, client)
-        state.queue.update(
-            self._replay_loss(net, state, shard, shard.task - 1), self.delta, past=state.memory.count > 0
-        )
+        newest = shard.task - (self.queue_scope == "past")
+        loss = self.replay_loss(net, state.memory, shard, newest)
+        state.queue.update(loss, self.delta, past=state.memory.count > 0)
         return {}
 
     def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
@@ -124,12 +165,22 @@ class FedQCL(Method):
         if isinstance(state.memory, LogitMemory):
             with evaluating(net):
                 state.memory.remember(net, shard)
-        state.queue.reference.copy_(self._replay_loss(net, state, shard, shard.task))
+        if len(shard):
+            state.queue.value[shard.task] = self.initial_queue
+        newest = min(shard.task + (self.queue_scope == "seen"), len(state.memory.count) - 1)
+        state.queue.reference.copy_(self.replay_loss(net, state.memory, shard, newest))
         return {}
 
-    def _replay_loss(self, net: nn.Module, state: QueueState, shard: Shard, newest: int) -> Tensor:
-        """In the class-incremental scenario among the past tasks' classes, which the reference model knew as well."""
-        return self._as_queued(task_losses(net, state.memory, shard, newest), state.memory.count)
+    def replay_loss(self, net: nn.Module, memory: Memory, shard: Shard, newest: int) -> Tensor:
+        """The replay loss of each task as the queues measure it, ``[T]``.
+
+        Args:
+            net: the model to measure.
+            memory: the client's.
+            shard: gives access to its samples.
+            newest: the newest task whose classes compete in the class-incremental scenario.
+        """
+        return self._as_queued(task_losses(net, memory, shard, newest), memory.count)
 
     def _as_queued(self, mean: Tensor, count: Tensor) -> Tensor:
         """The mean loss of so many stored samples of each task in the queues' unit."""

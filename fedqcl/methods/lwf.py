@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedqcl.methods.base import ClientState, Method, Stats
+from fedqcl.methods.base import ClientState, Held, Method, Stats
 from fedqcl.parts import Batch, Spec
 from fedqcl.parts.losses import cross_entropy
 from fedqcl.types import NonNegative, Positive
@@ -57,6 +57,10 @@ class LwF(Method):
     def server_state(self, spec: Spec, net: nn.Module) -> Teacher:
         """A teacher that has yet to learn."""
         return Teacher(net, spec)
+
+    def clients_hold(self, server: nn.Module) -> Held:
+        """The teacher, the model that the task began with."""
+        return {"never": server}
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
         """Mean cross-entropy of the current samples and the distillation, ``[]``."""

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedqcl.errors import InputError
+
 
 class BatchNormReLU(nn.BatchNorm2d):
     """``relu(bn(x) + shortcut)``.
@@ -38,8 +40,16 @@ class BatchNormReLU(nn.BatchNorm2d):
 
         Returns:
             ``[n, C, H, W]``, in the type of ``x``.
+
+        Raises:
+            InputError: in training, a part with a single value a channel.
         """
         parts = self.parts if self.training and sum(self.parts) == len(x) else (len(x),)
+        if self.training and min(parts) * x.shape[2] * x.shape[3] == 1:
+            raise InputError(
+                "data.batch_size: BatchNorm cannot normalise a single image that has shrunk to one pixel; use batches "
+                "of 2 or more (of replayed images too if they are normalised apart) or larger images"
+            )
         if self.training and self._fusable(x):
             from fedqcl.models.norm_triton import fused_batch_norm
 

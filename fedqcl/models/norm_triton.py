@@ -21,11 +21,13 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fedqcl.models.norm import BatchNormReLU
 
-# Sizes that change from run to run: kernels are compiled once for all of their values.
-SIZES = ["first", "other", "slices", "parts"]
-SMALL_ROWS = 1024
+# What changes from layer to layer and from task to task: kernels are compiled once for all of its values.
+VARYING = ["first", "other", "slices", "parts", "relu", "joined"]
+SMALL_ROWS = 2048
+# Numbers that a program asks for before it waits, and programs of a kernel: half of the GPU's multiprocessors, as other
+# clients' kernels run beside it.
+TILE = 8192
 PROGRAMS = 66
-MAX_SLICES = 64
 
 
 @triton.jit
@@ -101,30 +103,26 @@ def _sum_parts(total_in, moment_in, grad_weight, grad_bias, parts, columns, C, B
 
 
 @triton.jit
-def _write_output(value, shortcut, y, at, inside, RELU: tl.constexpr, SHORTCUT: tl.constexpr):
-    if SHORTCUT:
-        value += tl.load(shortcut + at, mask=inside, other=0.0).to(tl.float32)
-    if RELU:
-        value = tl.maximum(value, 0.0)
+def _write_output(value, shortcut, y, at, inside, relu, joined):
+    value += tl.load(shortcut + at, mask=inside & (joined != 0), other=0.0).to(tl.float32)
+    value = tl.where(relu != 0, tl.maximum(value, 0.0), value)
     tl.store(y + at, value.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _behind_relu(grad, y, at, inside, normal, gamma, beta, RELU: tl.constexpr, SHORTCUT: tl.constexpr):
+def _behind_relu(grad, y, at, inside, normal, gamma, beta, relu, joined):
     """The gradient behind the ReLU, whose sign is worked out again where no shortcut was added."""
     value = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
-    if RELU and SHORTCUT:
-        value = tl.where(tl.load(y + at, mask=inside, other=0.0).to(tl.float32) > 0, value, 0.0)
-    elif RELU:
-        value = tl.where(normal * gamma + beta > 0, value, 0.0)
-    return value
+    output = tl.load(y + at, mask=inside & (joined != 0), other=0.0).to(tl.float32)
+    output = tl.where(joined != 0, output, normal * gamma + beta)
+    return tl.where((relu == 0) | (output > 0), value, 0.0)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=VARYING)
 def _small_forward(
     x, shortcut, y, weight, bias, mean_out, rstd_out, arrived, running_mean, running_var, momentum, eps,
     first, other, parts, C,
-    RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, columns = tl.program_id(1), _columns(BLOCK_C)
     start, length = _part(part, first, other)
@@ -136,18 +134,18 @@ def _small_forward(
     centred = tl.where(inside, value - mean[None, :], 0.0)
     rstd = 1 / tl.sqrt(tl.sum(centred * centred, 0) / length + eps)
     scale = (rstd * tl.load(weight + columns))[None, :]
-    _write_output(centred * scale + tl.load(bias + columns)[None, :], shortcut, y, at, inside, RELU, SHORTCUT)
+    _write_output(centred * scale + tl.load(bias + columns)[None, :], shortcut, y, at, inside, relu, joined)
     tl.store(mean_out + part * C + columns, mean)
     tl.store(rstd_out + part * C + columns, rstd)
     if _is_last(arrived, 0, parts):
         _move_running(mean_out, rstd_out, running_mean, running_var, momentum, eps, first, other, parts, columns, C)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=VARYING)
 def _small_backward(
     grad, x, y, weight, bias, mean, rstd, total_out, moment_out, arrived, grad_x, grad_shortcut,
     grad_weight, grad_bias, first, other, parts, C,
-    RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, columns = tl.program_id(1), _columns(BLOCK_C)
     start, length = _part(part, first, other)
@@ -158,9 +156,8 @@ def _small_backward(
     gamma = tl.load(weight + columns)[None, :]
     centre = tl.load(mean + part * C + columns)[None, :]
     normal = tl.where(inside, (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale, 0.0)
-    value = _behind_relu(grad, y, at, inside, normal, gamma, tl.load(bias + columns)[None, :], RELU, SHORTCUT)
-    if SHORTCUT:
-        tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside)
+    value = _behind_relu(grad, y, at, inside, normal, gamma, tl.load(bias + columns)[None, :], relu, joined)
+    tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside & (joined != 0))
     total = tl.sum(value, 0)
     moment = tl.sum(value * normal, 0)
     value = scale * gamma * (value - (total / length)[None, :] - normal * (moment / length)[None, :])
@@ -171,7 +168,7 @@ def _small_backward(
         _sum_parts(total_out, moment_out, grad_weight, grad_bias, parts, columns, C, BLOCK_C)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=VARYING)
 def _sum_forward(
     x, sums, arrived, mean_out, rstd_out, eps, first, other, slices, C,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
@@ -200,11 +197,11 @@ def _sum_forward(
         tl.store(rstd_out + part * C + columns, 1 / tl.sqrt(tl.maximum(two / length - mean * mean, 0.0) + eps))
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=VARYING)
 def _forward(
     x, shortcut, y, weight, bias, mean_in, rstd_in, running_mean, running_var, momentum, eps,
     first, other, slices, parts, C,
-    RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
     start, length = _part(part, first, other)
@@ -218,14 +215,14 @@ def _forward(
         inside = (row + rows < high)[:, None]
         at = (start + row + rows)[:, None] * C + columns[None, :]
         value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) * scale[None, :] + offset[None, :]
-        _write_output(value, shortcut, y, at, inside, RELU, SHORTCUT)
+        _write_output(value, shortcut, y, at, inside, relu, joined)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=VARYING)
 def _sum_backward(
     grad, x, y, weight, bias, mean, rstd, sums, arrived, total_out, moment_out, grad_shortcut,
     first, other, slices, C,
-    RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
     start, length = _part(part, first, other)
@@ -241,9 +238,8 @@ def _sum_backward(
         inside = (row + rows < high)[:, None]
         at = (start + row + rows)[:, None] * C + columns[None, :]
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale
-        value = _behind_relu(grad, y, at, inside, normal, gamma, beta, RELU, SHORTCUT)
-        if SHORTCUT:
-            tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside)
+        value = _behind_relu(grad, y, at, inside, normal, gamma, beta, relu, joined)
+        tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside & (joined != 0))
         total += value
         moment += value * normal
     out = sums + (part * slices + slice_) * 2 * C + columns
@@ -255,11 +251,11 @@ def _sum_backward(
         tl.store(moment_out + part * C + columns, two)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=VARYING)
 def _backward(
-    grad, x, weight, bias, mean, rstd, total_in, moment_in, grad_x, grad_shortcut, grad_weight, grad_bias,
+    grad, x, weight, bias, mean, rstd, total_in, moment_in, grad_x, grad_weight, grad_bias,
     first, other, slices, parts, C,
-    RELU: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
     start, length = _part(part, first, other)
@@ -277,10 +273,7 @@ def _backward(
         inside = (row + rows < high)[:, None]
         at = (start + row + rows)[:, None] * C + columns[None, :]
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale
-        if SHORTCUT:
-            value = tl.load(grad_shortcut + at, mask=inside, other=0.0).to(tl.float32)
-        else:
-            value = _behind_relu(grad, x, at, inside, normal, gamma, beta, RELU, SHORTCUT)
+        value = _behind_relu(grad, x, at, inside, normal, gamma, beta, relu, joined)
         value = scale * gamma * (value - total - normal * moment)
         tl.store(grad_x + at, value.to(grad_x.dtype.element_ty), mask=inside)
 
@@ -290,16 +283,15 @@ class _Layout:
 
     def __init__(self, x: Tensor, parts: tuple[int, ...]) -> None:
         self.C, area = x.shape[1], x.shape[2] * x.shape[3]
-        self.parts = len(parts)
-        longest = max(parts) * area
+        self.parts, longest = len(parts), max(parts) * area
         self.small = longest <= SMALL_ROWS
         block_c = min(16 if self.small else 64, self.C)
-        block_r = triton.next_power_of_2(longest) if self.small else 4096 // block_c
-        share = triton.cdiv(PROGRAMS, self.parts * self.C // block_c)
-        self.slices = 1 if self.small else min(triton.cdiv(longest, block_r), share, MAX_SLICES)
+        block_r = triton.next_power_of_2(longest) if self.small else TILE // block_c
+        share = -(-PROGRAMS // (self.parts * self.C // block_c))
+        self.slices = 1 if self.small else min(-(-longest // block_r), share)
         self.grid = (self.C // block_c, self.parts, self.slices)
-        self.sizes = {"first": parts[0] * area, "other": parts[-1] * area, "C": self.C}
-        self.blocks = {"BLOCK_R": block_r, "BLOCK_C": block_c, "num_warps": 8}
+        self.rows = {"first": parts[0] * area, "other": parts[-1] * area, "C": self.C}
+        self.blocks = {"BLOCK_R": block_r, "BLOCK_C": block_c, "num_warps": 16 if self.small and block_r > 1024 else 8}
 
     def results(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Room for two results of every part, ``[parts, C]`` float32."""
@@ -329,17 +321,18 @@ class _FusedBatchNorm(torch.autograd.Function):
         mean, rstd = layout.results(x)
         arrived = layout.arrivals(norm, x.device)
         y = torch.empty_like(x)
-        options = {"RELU": norm.relu, "SHORTCUT": shortcut is not None, **layout.blocks}
+        ctx.layout, ctx.relu, ctx.joined = layout, int(norm.relu), int(shortcut is not None)
         inputs = (x, x if shortcut is None else shortcut, y, weight, bias, mean, rstd)
         running = (norm.running_mean, norm.running_var, norm.momentum, norm.eps)
+        sizes = {**layout.rows, **layout.blocks}
+        flags = {"parts": layout.parts, "relu": ctx.relu, "joined": ctx.joined}
         if layout.small:
-            _small_forward[layout.grid](*inputs, arrived, *running, parts=layout.parts, **layout.sizes, **options)
+            _small_forward[layout.grid](*inputs, arrived, *running, **flags, **sizes)
         else:
-            sizes = {**layout.sizes, "slices": layout.slices}
-            _sum_forward[layout.grid](x, layout.sums(x), arrived, mean, rstd, norm.eps, **sizes, **layout.blocks)
-            _forward[layout.grid](*inputs, *running, parts=layout.parts, **sizes, **options)
-        ctx.save_for_backward(x, x if shortcut is None else y, weight, bias, mean, rstd, arrived)
-        ctx.layout, ctx.options = layout, options
+            sizes |= {"slices": layout.slices}
+            _sum_forward[layout.grid](x, layout.sums(x), arrived, mean, rstd, norm.eps, **sizes)
+            _forward[layout.grid](*inputs, *running, **flags, **sizes)
+        ctx.save_for_backward(x, y if ctx.joined else x, weight, bias, mean, rstd, arrived)
         return y
 
     @staticmethod
@@ -349,20 +342,26 @@ class _FusedBatchNorm(torch.autograd.Function):
         grad = grad.contiguous(memory_format=torch.channels_last)
         total, moment = layout.results(x)
         grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
-        grad_shortcut = torch.empty_like(x) if ctx.options["SHORTCUT"] else grad_x
-        known = (weight, bias, mean, rstd)
-        grads = (grad_x, grad_shortcut, grad_weight, grad_bias)
+        grad_shortcut = torch.empty_like(x) if ctx.joined else grad_x
+        known, grads = (weight, bias, mean, rstd), (grad_weight, grad_bias)
+        sizes = {**layout.rows, **layout.blocks}
+        flags = {"relu": ctx.relu, "joined": ctx.joined}
         if layout.small:
             _small_backward[layout.grid](
-                grad, x, y, *known, total, moment, arrived, *grads, parts=layout.parts, **layout.sizes, **ctx.options
-            )
+                grad, x, y, *known, total, moment, arrived, grad_x, grad_shortcut, *grads,
+                parts=layout.parts, **flags, **sizes,
+            )  # fmt: skip
         else:
-            sizes = {**layout.sizes, "slices": layout.slices}
+            sizes |= {"slices": layout.slices}
             _sum_backward[layout.grid](
-                grad, x, y, *known, layout.sums(x), arrived, total, moment, grad_shortcut, **sizes, **ctx.options
+                grad, x, y, *known, layout.sums(x), arrived, total, moment, grad_shortcut, **flags, **sizes
             )
-            _backward[layout.grid](grad, x, *known, total, moment, *grads, parts=layout.parts, **sizes, **ctx.options)
-        return grad_x, grad_shortcut if ctx.options["SHORTCUT"] else None, grad_weight, grad_bias, None, None
+            # What goes to the shortcut is the gradient behind the ReLU: no need to look at its sign again.
+            upstream, relu = (grad_shortcut, 0) if ctx.joined else (grad, ctx.relu)
+            _backward[layout.grid](
+                upstream, x, *known, total, moment, grad_x, *grads, parts=layout.parts, relu=relu, joined=0, **sizes
+            )
+        return grad_x, grad_shortcut if ctx.joined else None, grad_weight, grad_bias, None, None
 
 
 def fused_batch_norm(norm: BatchNormReLU, x: Tensor, shortcut: Tensor | None, parts: tuple[int, ...]) -> Tensor:

@@ -35,12 +35,21 @@ class ConvNorm(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions and a shortcut, 1x1 where the shape changes."""
+    """Two convolutions and a shortcut, 1x1 where the shape changes.
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    Args:
+        inputs: channels of ``x``.
+        outputs: channels of the result.
+        stride: of the first convolution.
+        zero_init: start with nothing but the shortcut.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, zero_init: bool = False) -> None:
         super().__init__()
         self.first = ConvNorm(inputs, outputs, 3, stride)
         self.second = ConvNorm(outputs, outputs, 3)
+        if zero_init:
+            nn.init.zeros_(self.second.norm.weight)
         same = inputs == outputs and stride == 1
         self.shortcut = nn.Identity() if same else ConvNorm(inputs, outputs, 1, stride, relu=False)
 
@@ -50,13 +59,13 @@ class BasicBlock(nn.Module):
         return y
 
 
-def residual_backbone(in_channels: int, widths: Sequence[int], blocks: int) -> nn.Sequential:
+def residual_backbone(in_channels: int, widths: Sequence[int], blocks: int, zero_init: bool = False) -> nn.Sequential:
     """A 3x3 stem without pooling, then stages of ``blocks`` blocks that halve the image from the second on."""
     layers: list[nn.Module] = [ConvNorm(in_channels, widths[0], 3)]
     inputs = widths[0]
     for stage, width in enumerate(widths):
         for block in range(blocks):
-            layers.append(BasicBlock(inputs, width, stride=2 if stage > 0 and block == 0 else 1))
+            layers.append(BasicBlock(inputs, width, 2 if stage > 0 and block == 0 else 1, zero_init))
             inputs = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
@@ -68,14 +77,16 @@ class ResNet18(Net):
         in_channels: image channels.
         num_classes: ``K``, classes of all tasks.
         width: channels of the first stage; the others have 2, 4 and 8 times as many.
+        zero_init: start every block as its shortcut (Goyal et al., 2017) and all logits at zero. It steadies the first
+            rounds at the large learning rates that FedQCL's ``V`` amounts to.
     """
 
-    def __init__(self, in_channels: int, num_classes: int, width: Count = 64) -> None:
-        super().__init__(
-            residual_backbone(in_channels, [width, 2 * width, 4 * width, 8 * width], blocks=2),
-            8 * width,
-            num_classes,
-        )
+    def __init__(self, in_channels: int, num_classes: int, width: Count = 64, zero_init: bool = True) -> None:
+        widths = [width, 2 * width, 4 * width, 8 * width]
+        super().__init__(residual_backbone(in_channels, widths, blocks=2, zero_init=zero_init), 8 * width, num_classes)
+        if zero_init:
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
 
 
 class SmallResNet(Net):

@@ -30,6 +30,12 @@ class LogitMemory(Memory):
         super().store(task, candidates, rng)
         self.logits.copy_(self.logits[_places(self.index, before)])
 
+    def trim(self, size: int) -> None:
+        """As :meth:`Memory.trim`; logits follow their samples."""
+        before = self.index.clone()
+        super().trim(size)
+        self.logits.copy_(self.logits[_places(self.index, before)])
+
     def remember(self, net: nn.Module, shard: Shard) -> None:
         """Keep the logits of the samples just stored.
 

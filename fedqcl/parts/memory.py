@@ -86,3 +86,10 @@ class Memory(nn.Module):
         self.index.fill_(-1)
         self.index[: len(stored)] = stored
         self.count[: task + 1] = torch.tensor(share, dtype=torch.int64)
+
+    def trim(self, size: int) -> None:
+        """Keep the first ``size`` samples of every task at most."""
+        stored = torch.cat([self.of_task(k)[:size] for k in range(len(self.count))])
+        self.index.fill_(-1)
+        self.index[: len(stored)] = stored
+        self.count.clamp_(max=size)

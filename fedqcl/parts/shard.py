@@ -15,6 +15,7 @@ class Shard(Protocol):
         client: client id.
         task: the current task.
         index: the client's samples of the task, ``[n]`` int64.
+        last_round: whether the task ends with this round.
     """
 
     @property
@@ -23,6 +24,8 @@ class Shard(Protocol):
     def task(self) -> int: ...  # noqa: D102
     @property
     def index(self) -> np.ndarray: ...  # noqa: D102
+    @property
+    def last_round(self) -> bool: ...  # noqa: D102
 
     def __len__(self) -> int:
         """``n``, the number of samples."""

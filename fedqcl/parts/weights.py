@@ -14,21 +14,21 @@ def trained_weights(net: nn.Module) -> dict[str, Tensor]:
     return {name: weight.detach() for name, weight in net.named_parameters() if weight.requires_grad}
 
 
-class WeightBuffers(nn.Module):
-    """A buffer for every trained parameter of a net, of its shape, type and memory layout.
+class Entries(nn.Module):
+    """A buffer for each of a net's entries, of its shape, type and memory layout.
 
     Args:
-        net: whose parameters to start as.
+        values: what to start as, by the entries' names.
     """
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, values: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self._names = list(trained_weights(net))
-        for name, weight in trained_weights(net).items():
-            self.register_buffer(name.replace(".", "/"), weight.clone())  # a buffer's name may have no dot
+        self._names = list(values)
+        for name, value in values.items():
+            self.register_buffer(name.replace(".", "/"), value.clone())  # a buffer's name may have no dot
 
     def by_name(self) -> dict[str, Tensor]:
-        """The buffers by the parameters' names."""
+        """The buffers by the entries' names."""
         return dict(zip(self._names, self.buffers(), strict=True))
 
     @torch.no_grad()
@@ -36,6 +36,17 @@ class WeightBuffers(nn.Module):
         """Copy values in place; entries of other names are passed over."""
         for name, buffer in self.by_name().items():
             buffer.copy_(values[name])
+
+
+class WeightBuffers(Entries):
+    """A buffer for every trained parameter of a net.
+
+    Args:
+        net: whose parameters to start as.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__(trained_weights(net))
 
 
 def squared_distance(net: nn.Module, anchor: WeightBuffers, importance: WeightBuffers | None = None) -> Tensor:

@@ -51,7 +51,8 @@ class Console:
         T = len(info.tasks)
         plan = [f"{info.num_clients} clients", _tasks(info), f"{_count(info.rounds, 'round')} a task"]
         self._print(f"{info.method} on {info.dataset}: {', '.join(plan)}, seed {info.seed}", style="bold")
-        self._facts({"devices": info.devices, "split": info.split, "folder": str(folder)})
+        facts = {"devices": info.devices, "memory": info.memory, "split": info.split, "folder": str(folder)}
+        self._facts({name: fact for name, fact in facts.items() if fact})
         if self._terminal:
             self._start_bar(T * info.rounds)
 
@@ -59,6 +60,10 @@ class Console:
         """Show a line, unless quiet."""
         if self._level != "quiet":
             self._print(line)
+
+    def warn(self, line: str) -> None:
+        """Show a line even if quiet: the figures are not what was asked for without it."""
+        self._print(f"warning: {line}")
 
     def round(self, record: RoundRecord) -> None:
         """Report a round."""

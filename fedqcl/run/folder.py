@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -146,8 +147,13 @@ def _append(path: Path, rows: list[dict[str, float]]) -> None:
     if not set(columns) <= set(header):
         header = columns + [name for name in header if name not in columns]
         _replace(path, _table(header, _read(path), with_header=True))
-    with path.open("a", encoding="utf-8", newline="") as file:
-        file.write(_table(header, rows))
+    size = path.stat().st_size
+    try:
+        with path.open("a", encoding="utf-8", newline="") as file:
+            file.write(_table(header, rows))
+    except OSError:
+        os.truncate(path, size)  # no part of a row
+        raise
 
 
 def _table(header: list[str], rows: Iterable[Mapping[str, float]], with_header: bool = False) -> str:

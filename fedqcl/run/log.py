@@ -8,6 +8,7 @@ from typing import Any
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import Logger, Matrix, RoundRecord, RunInfo
+from fedqcl.run.writing import writing
 
 
 class RunLog:
@@ -39,11 +40,17 @@ class RunLog:
         for logger in self.loggers:
             logger.start(info, self.folder.path, run_id, self.console.say)
 
+    def warn(self, line: str) -> None:
+        """Of something that went wrong and did not end the run."""
+        if self.folder is not None:
+            self.console.warn(line)
+
     def round(self, record: RoundRecord) -> None:
         """After a round."""
         if self.folder is None:
             return
-        self.folder.write_round(record)
+        with writing(self.folder.path):
+            self.folder.write_round(record)
         self.console.round(record)
         for logger in self.loggers:
             logger.round(record)
@@ -62,8 +69,9 @@ class RunLog:
             return
         from fedqcl.report.plots import plot_run
 
-        self.folder.write_summary(summary)
-        pictures = plot_run(self.folder.path)
+        with writing(self.folder.path):
+            self.folder.write_summary(summary)
+            pictures = plot_run(self.folder.path)
         for logger in self.loggers:
             logger.finish(summary)
         self.console.finish(summary, self.folder.path, pictures)

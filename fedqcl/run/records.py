@@ -53,8 +53,8 @@ class RoundRecord:
         forgetting: as a fraction; NaN in the first task.
         loss: mean of the clients' training losses, weighted by their samples.
         seconds: spent training, evaluation excluded.
-        bytes_sent: from the clients to the server, all together.
-        bytes_received: from the server to the clients, all together.
+        bytes_sent: from the clients to the server, all together; with what a task's end takes in its last round.
+        bytes_received: from the server to the clients, likewise.
         clients: the clients, those included that sat the round out and keep their state.
     """
 
@@ -105,6 +105,7 @@ class RunInfo:
         versions: of Python and the libraries, by name.
         scenario: ``task`` (incremental): the task of an image is known when it is classified; ``class``
             (incremental): it is not.
+        memory: how much of a GPU's memory the run takes, in words; None on the CPU.
     """
 
     name: str
@@ -119,6 +120,7 @@ class RunInfo:
     split: str
     versions: dict[str, str]
     scenario: str = "task"
+    memory: str | None = None
 
 
 class Logger(Protocol):

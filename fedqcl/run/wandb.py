@@ -6,7 +6,6 @@ import contextlib
 import math
 import netrc
 import os
-import re
 import socket
 import sys
 import threading
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from fedqcl.run.records import Matrix, RoundRecord, RunInfo
+from fedqcl.run.secrets import secrets_off_command_line, without_secrets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,6 @@ BY_ROUND = (
     *("cl/*", "acc/*", "queue/*", "comm/*"),
     *("loss", "lyapunov", "drift", "drift_bound", "seconds", "clients"),
 )
-SECRET = re.compile(r"(^|_)(api_?key|token|secret|password)$", re.IGNORECASE)
 
 
 class WandbLogger:
@@ -97,7 +96,7 @@ class WandbLogger:
             return
         try:
             why = "as asked" if mode in {"offline", "dryrun"} else _obstacle()
-            with _no_input():
+            with _no_input(), secrets_off_command_line():
                 self._run = self._open(info, folder, run_id, offline=why)
         except Exception as error:
             say(f"W&B: off ({_first_line(error)})")
@@ -178,7 +177,7 @@ class WandbLogger:
                 tags=[info.dataset, info.method, *(self.tags or [])],
                 name=info.name,
                 job_type="fit",
-                config={**_without_secrets(info.config), "versions": info.versions},
+                config={**without_secrets(info.config), "versions": info.versions},
                 dir=folder,
                 id=run_id,
                 resume="allow" if run_id else None,
@@ -280,15 +279,6 @@ def _reachable(host: str, port: int) -> bool:
     thread.start()
     thread.join(PROBE_SECONDS)
     return answered.is_set()
-
-
-def _without_secrets(value: Any) -> Any:
-    """The configuration without entries that are named like a key or a password."""
-    if isinstance(value, Mapping):
-        return {key: _without_secrets(item) for key, item in value.items() if not SECRET.search(str(key))}
-    if isinstance(value, list):
-        return [_without_secrets(item) for item in value]
-    return value
 
 
 def _by_task(name: str, values: list[float]) -> dict[str, float]:

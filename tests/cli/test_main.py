@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from fedqcl.cli.main import main
-from fedqcl.errors import InputError
+from fedqcl.errors import ClientError, InputError, RankError
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.version import __version__
-from tests.helpers.methods import method_classes
+from tests.helpers.methods import shipped_methods
 from tests.helpers.process import run_python
 
-METHODS = ", ".join(cls.__name__ for cls in method_classes())
+METHODS = ", ".join(cls.__name__ for cls in shipped_methods())
 
 
 class Outcome(NamedTuple):
@@ -72,6 +72,7 @@ def files() -> list[str]:
 
 
 COUNT = "give a whole number from 1 up"
+POSITIVES = "give a number above 0 or a list, each a number above 0"
 WORDS = {
     "--trainer.roundz 3": "trainer.roundz: there is no such option; did you mean trainer.rounds?",
     "--trainr.rounds 3": "trainr.rounds: there is no such option; did you mean trainer.rounds?",
@@ -93,8 +94,8 @@ WORDS = {
     "--data.num_clients 0": f"data.num_clients: 0 is not accepted; {COUNT}",
     "--data.validation 1": "data.validation: 1 is not accepted; give a number from 0 up, below 1",
     "--data.tasks [3,0]": f"data.tasks: [3,0] is not accepted; {COUNT} or a list, each a whole number from 1 up",
-    "--model.method.V -1": "model.method.V: -1 is not accepted; give a number above 0",
-    "--model.method.V nan": "model.method.V: nan is not accepted; give a number above 0",
+    "--model.method.V -1": "model.method.V: -1 is not accepted; " + POSITIVES,
+    "--model.method.V nan": "model.method.V: nan is not accepted; " + POSITIVES,
     "--model.method.delta nan": "model.method.delta: nan is not accepted; give a number",
     "--model.optimizer.lr fast": "model.optimizer.lr: fast is not accepted; give a number",
     "--model.optimizer.lr -1": "model.optimizer: Invalid learning rate: -1.0",
@@ -135,7 +136,7 @@ FILES = {
     "model: {method: {class_path: FedQCL, init_args: {detla: 1}}}": "model.method.detla: there is no such option of "
     "FedQCL in a.yaml; did you mean model.method.delta?",
     "model: {method: {class_path: FedQCL, init_args: {V: -1}}}": "model.method.V: -1 is not accepted in a.yaml; "
-    "give a number above 0",
+    + POSITIVES,
     "model: {method: {class_path: FedAvg, init_args: {V: 1}}}": "model.method.V: there is no such option of FedAvg "
     "in a.yaml; known: ce_scope",
     "model: {method: {class_path: fedqcl.methods.Method, init_args: {V: 1}}}": "model.method.V: there is no such "
@@ -245,6 +246,24 @@ def test_a_mistake_that_the_run_finds(cli: Cli, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(FederatedTrainer, "fit", fit)
     line = "fedqcl fit: error: data.source.path: nothing there\n"
     assert cli("fit", "--config", "quickstart") == (2, "", line)
+
+
+def test_a_client_that_fails(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(self: FederatedTrainer, model: Any, datamodule: Any) -> None:
+        raise ClientError("client 3, task 1, round 2: KeyError: 'x'") from KeyError("x")
+
+    monkeypatch.setattr(FederatedTrainer, "fit", fit)
+    line = "KeyError: 'x'\nfedqcl fit: error: client 3, task 1, round 2: KeyError: 'x'\n"
+    assert cli("fit", "--config", "quickstart") == (1, "", line)
+
+
+@pytest.mark.parametrize("said", ["", "rank 1 was killed by SIGKILL"])
+def test_a_rank_that_fails(cli: Cli, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    def fit(self: FederatedTrainer, model: Any, datamodule: Any) -> None:
+        raise RankError(said, 137)
+
+    monkeypatch.setattr(FederatedTrainer, "fit", fit)
+    assert cli("fit", "--config", "quickstart") == (137, "", said and f"fedqcl fit: error: {said}\n")
 
 
 @pytest.mark.parametrize(("variable", "rank"), [("LOCAL_RANK", "1"), ("SLURM_PROCID", "3")])

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
 
-from fedqcl.data import Augment, FederatedData
+from fedqcl.data import Augment, FederatedData, pool
 from fedqcl.data.module import ClientShard
 from fedqcl.data.sources.base import ImageSet, Source
 from fedqcl.errors import InputError
+from fedqcl.rng import Purpose, generator
 from tests.helpers.toy import Given, Toy, toy_data
 
 CPU = torch.device("cpu")
@@ -170,3 +173,57 @@ def test_memory_choice_is_keyed_by_seed_client_and_task() -> None:
 
     assert first(0, 0) == first(0, 0)
     assert len({first(client, task) for client in range(3) for task in range(3)}) == 9
+
+
+def test_cumulative_clients_keep_what_they_had() -> None:
+    plain, kept = toy_data(), toy_data(cumulative=True)
+    for task in range(3):
+        for client in range(3):
+            own = np.concatenate([plain.shards[k][client] for k in range(task + 1)])
+            assert kept.shards[task][client].tolist() == own.tolist()
+    assert kept.split == plain.split
+    # Task-incrementally each image competes under its own task's head.
+    _, y, columns = kept.train_pool(CPU).gather(torch.from_numpy(kept.shards[2][0]), 2)
+    assert columns.tolist() == [[c // 2 == int(label) // 2 for c in range(6)] for label in y]
+
+
+def test_equalised() -> None:
+    data = toy_data(Toy(per_class=15), alpha=0.1, equalise=True)
+    assert [[len(shard) for shard in task] for task in data.shards] == [[10] * 3] * 3
+    assert sum(len(set(shard)) < 10 for task in data.shards for shard in task) > 0
+
+
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_clients_have_images_of_their_own_to_be_tested_on(part: Literal["test", "validation"]) -> None:
+    data = toy_data(validation=0.5)
+    shards, pool = data.evaluation_shards(part), data.evaluation_pool(CPU, part)
+    assert sorted(i for task in shards for shard in task for i in shard.tolist()) == list(range(len(pool.y)))
+    for task, of_task in enumerate(shards):
+        assert all((pool.y[torch.from_numpy(shard)] // 2 == task).all() for shard in of_task)
+    assert [len(shard) for shard in shards[0]] != [len(shard) for shard in data.shards[0]]  # a draw of its own
+    equal = toy_data(validation=0.5, equalise=True).evaluation_shards(part)
+    assert {len(shard) for task in equal for shard in task} == {len(pool.y) // 3 // 3}
+
+
+def test_frozen_images_look_the_same_wherever_they_are_seen() -> None:
+    data = toy_data(augment=Augment(crop=1, flip=True, jitter=0.3, frozen=True))
+    pool, again = data.train_pool(CPU), data.train_pool(CPU)
+    index = torch.arange(len(pool.y))
+    seen, plain = pool.look(index), toy_data().train_pool(CPU).look(index)
+    assert torch.equal(seen, again.look(index))
+    changed = (seen != plain).flatten(1).any(1)
+    assert changed.float().mean() > 0.9
+    # They are views as fresh ones are: with the same crops and mirrors the same images.
+    fresh = toy_data(augment=Augment(crop=1, flip=True, jitter=0.3)).train_pool(CPU)
+    views = data.augment.draw((len(index),), generator(data.seed, Purpose.AUGMENT))
+    assert torch.equal(seen, fresh.look(index, views))
+    assert torch.equal(data.evaluation_pool(CPU, "test").images, toy_data().evaluation_pool(CPU, "test").images)
+
+
+def test_many_images_are_frozen_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen() -> torch.Tensor:
+        return toy_data(augment=Augment(crop=1, frozen=True)).train_pool(CPU).images
+
+    at_once = seen()
+    monkeypatch.setattr(pool, "FROZEN", 7)
+    assert torch.equal(seen(), at_once)

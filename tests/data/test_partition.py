@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedqcl.data.partition import deal, describe, heterogeneity
+from fedqcl.data.partition import deal, describe, equalise, heterogeneity
 from fedqcl.errors import InputError
 
 alphas = st.one_of(st.just("iid"), st.floats(-6, 5).map(lambda e: 10.0**e), st.sampled_from([1e-6, 1e5, 1e300]))
@@ -118,3 +118,44 @@ def test_description() -> None:
         "shards of 0 / 2 / 2 samples (min / median / max, 1 empty), 1.0 classes in a shard, "
         "heterogeneity 0.33 (0 alike, 1 disjoint)"
     )
+
+
+@given(n=st.integers(5, 60), num_clients=st.integers(1, 5), seed=st.integers(0, 99))
+def test_equalised_shards_are_of_one_size(n: int, num_clients: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    before = deal(rng.integers(0, 3, n), num_clients, 0.1, rng)
+    after = equalise(before, n, rng)
+    assert [len(shard) for shard in after] == [n // num_clients] * num_clients
+    for old, new in zip(before, after, strict=True):
+        assert np.isin(new, np.arange(n)).all()
+        if len(old) >= len(new):  # it has only lost some
+            assert np.isin(new, old).all()
+            assert len(set(new)) == len(new)
+        else:  # it has lost none
+            assert np.isin(old, new).all()
+    assert all((shard == np.sort(shard)).all() for shard in after)
+
+
+@pytest.mark.parametrize(
+    ("classes", "per_class", "alpha", "filled", "unused"),
+    [
+        (20, 500, 0.001, 0.18, 0.14),
+        (2, 5000, 0.001, 0.63, 0.31),
+        (20, 500, 0.1, 0.16, None),
+        (2, 5000, 0.1, 0.50, None),
+    ],
+)
+def test_equalising_is_as_mild_as_in_the_authors_code(
+    classes: int, per_class: int, alpha: float, filled: float, unused: float | None
+) -> None:
+    """The shares of a shard that come from the whole task, and of images in no shard, as simulated elsewhere."""
+    y, shares = balanced(classes, per_class), []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        before = deal(y, 5, alpha, rng)
+        after = equalise(before, len(y), rng)
+        short = sum(max(0, len(y) // 5 - len(shard)) for shard in before)
+        shares.append((short / len(y), 1 - len(set(np.concatenate(after))) / len(y)))
+    found = np.mean(shares, axis=0)
+    assert found[0] == pytest.approx(filled, abs=0.06)
+    assert unused is None or found[1] == pytest.approx(unused, abs=0.06)

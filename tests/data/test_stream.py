@@ -141,3 +141,21 @@ def test_cycle(count: int, passes: list[int]) -> None:
     assert len(drawn) == count
     for part, size in zip(np.split(drawn, np.cumsum(passes)[:-1]), passes, strict=True):
         assert len(set(part.tolist())) == size
+
+
+def test_balanced_batches_have_all_classes_alike() -> None:
+    labels = np.repeat([0, 1, 2], [4, 60, 16])  # of which the shard has the last two, 60 to 10
+    shard = np.arange(4, 74)
+    sampler = Sampler(0, 8, 2, 30, None, labels)
+    stream = sampler.draw(0, 0, 0, shard, [])
+    assert stream.index.shape == (30 * (70 // 8), 8)  # an epoch's last six draws are left out
+    drawn = stream.index.flatten().numpy()
+    assert set(drawn) <= set(shard)
+    assert (labels[drawn] == 2).mean() == pytest.approx(0.5, abs=0.04)  # 1920 draws, deviation 0.011
+    assert len(set(drawn[:70])) < 60  # with replacement
+    assert len(sampler.draw(0, 0, 0, shard[:3], []).index) == 1
+    assert not torch.equal(stream.index, sampler.draw(0, 0, 1, shard, []).index)
+
+
+def test_frozen_images_need_no_views() -> None:
+    assert draw(np.arange(16), augment=Augment(crop=3, flip=True, frozen=True)).views is None

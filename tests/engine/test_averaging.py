@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from fedqcl.engine import averaging
 from fedqcl.engine.averaging import WeightedAverage, gather, sum_stats, take_from_first
 from fedqcl.engine.server import Server, federated_entries
-from fedqcl.errors import InputError
 from fedqcl.methods import Stats
 from fedqcl.models import SmallResNet
 from tests.helpers.toy import copied, same
@@ -37,10 +36,12 @@ def nets(count: int, scale: float = 1.0) -> list[nn.Module]:
 
 
 def averaged(start: nn.Module, clients: Sequence[tuple[nn.Module, int]]) -> dict[str, Tensor] | None:
-    average = WeightedAverage(start)
-    for net, weight in clients:
-        average.add(net, weight)
-    return average.reduce()
+    average = WeightedAverage(start, num_clients=8)
+    for client, (net, weight) in enumerate(clients):
+        average.add(client, net, weight)
+    values, diverged = average.reduce()
+    assert diverged == []
+    return values
 
 
 def averaged_over_ranks(
@@ -114,19 +115,59 @@ def test_no_clients_no_average() -> None:
     assert averaged(nets(1)[0], []) is None
 
 
-@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
-def test_a_model_that_diverged_is_refused(value: float) -> None:
-    start, net = nets(2)
-    federated_entries(net)["head.bias"][1] = value
-    with pytest.raises(InputError, match=r"^model: training diverged"):
-        averaged(start, [(start, 3), (net, 3)])
+NOT_FINITE = [float("inf"), float("-inf"), float("nan")]
 
 
-def test_statistics_that_diverged_are_refused() -> None:
+@pytest.mark.parametrize("value", NOT_FINITE)
+@pytest.mark.parametrize("entry", ["head.bias", "running_var"])
+def test_a_model_that_diverged_has_no_weight(value: float, entry: str) -> None:
+    start, *good, bad = nets(4)
+    next(v for n, v in federated_entries(bad).items() if n.endswith(entry))[1] = value
+    average = WeightedAverage(start, 5)
+    for client, net in ((0, good[0]), (3, bad), (4, good[1])):
+        average.add(client, net, client + 2)
+    values, diverged = average.reduce()
+    assert diverged == [3]
+    expected = averaged(start, [(good[0], 2), (good[1], 6)])
+    assert values is not None
+    assert expected is not None
+    assert all(torch.equal(values[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_what_a_client_sends_beside_its_model_must_be_finite_too(value: float) -> None:
+    start, net, other = nets(3)
+    average = WeightedAverage(start, 2)
+    average.add(0, net, 3, {"n": torch.tensor(3), "sums": torch.tensor([1.0, value])})
+    average.add(1, other, 3, {"n": torch.tensor(3), "sums": torch.tensor([1.0, 2.0])})
+    values, diverged = average.reduce()
+    assert diverged == [0]
+    assert values is not None
+    for name, entry in federated_entries(other).items():
+        torch.testing.assert_close(values[name], entry.double(), rtol=0, atol=1e-7)
+
+
+def test_if_all_diverge_there_is_no_average() -> None:
     start, net = nets(2)
-    next(v for n, v in federated_entries(net).items() if n.endswith("running_var")).fill_(float("inf"))
-    with pytest.raises(InputError, match=r"^model: training diverged"):
-        averaged(start, [(net, 3)])
+    federated_entries(net)["head.bias"][0] = float("nan")
+    average = WeightedAverage(start, 2)
+    average.add(1, net, 3)
+    assert average.reduce() == (None, [1])
+
+
+def test_every_rank_learns_who_diverged_on_another() -> None:
+    start, good, bad = nets(3)
+    federated_entries(bad)["head.bias"][0] = float("inf")
+
+    def on_rank(average: WeightedAverage) -> None:
+        average.add(2, bad, 3) if ranks.local.rank else average.add(1, good, 3)
+
+    ranks = Ranks(2)
+    (first, second), (also, diverged) = ranks.reduce(lambda: WeightedAverage(start, 3), on_rank)
+    assert first is not None
+    assert also is not None
+    assert second == diverged == [2]
+    assert same(first, also)
 
 
 def test_sum_of_stats() -> None:
@@ -187,6 +228,20 @@ class Ranks:
     def all_reduce(self, value: Tensor, operation: str = "sum") -> None:
         values = torch.stack(self.exchange(value.clone()))
         value.copy_(values.amax(0) if operation == "max" else values.sum(0))
+
+    def reduce(
+        self, make: Callable[[], WeightedAverage], add: Callable[[WeightedAverage], None]
+    ) -> list[tuple[dict[str, Tensor] | None, list[int]]]:
+        """What each rank gets of an average to which it has added its own."""
+
+        def on_rank(rank: int) -> tuple[dict[str, Tensor] | None, list[int]]:
+            self.local.rank = rank
+            average = make()
+            add(average)
+            return average.reduce()
+
+        with patch.object(averaging, "all_reduce", self.all_reduce), ThreadPoolExecutor(self.count) as threads:
+            return list(threads.map(on_rank, range(self.count)))
 
     def sum_stats(self, ranks: Sequence[Sequence[Stats]]) -> list[dict[str, Tensor]]:
         """What each rank gets."""

@@ -10,6 +10,7 @@ from lightning.fabric import Fabric
 from fedqcl.engine import FederatedStrategy
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
 from fedqcl.errors import InputError
+from fedqcl.types import Count
 
 
 def fabric(accelerator: Any = "cpu", devices: Any = "auto", num_clients: int = 5, **options: Any) -> Fabric:
@@ -46,6 +47,36 @@ def test_gpus_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(InputError, match=r"^trainer\.devices: 3 GPUs were asked for and 2 are visible$"):
         fabric("cuda", devices=3)
+
+
+def test_lightning_gets_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("fedqcl.engine.launch.Fabric", lambda **options: given.update(options))
+    fabric(devices=Count(2), num_nodes=Count(1))
+    assert type(given["devices"]) is type(given["num_nodes"]) is int
+
+
+@pytest.mark.parametrize(("tasks", "devices", "ranks"), [("2", "auto", 2), ("2", 2, 2), ("1", 4, 0), ("4", 2, 0)])
+def test_under_slurm_there_are_as_many_ranks_as_tasks(
+    tasks: str, devices: Any, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("PROCID", "LOCALID", "NODEID", "STEP_ID")
+    for name, value in {"NTASKS": tasks, "JOB_NAME": "train", **dict.fromkeys(names, "0")}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", tasks)
+    if ranks:
+        assert fabric(devices=devices).world_size == ranks
+        return
+    with pytest.raises(
+        InputError, match=rf"^trainer\.devices: {devices} were asked for and Slurm has started {tasks} on each"
+    ):
+        fabric(devices=devices)
+
+
+def test_in_an_interactive_job_slurm_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_JOB_NAME", "interactive")
+    assert fabric(devices=2).world_size == 2
 
 
 def test_several_machines_of_one_rank_are_a_group() -> None:

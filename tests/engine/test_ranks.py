@@ -2,16 +2,19 @@ from __future__ import annotations
 
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fedqcl.engine import Engine
-from fedqcl.methods import FedAvg, FedQCL
+from fedqcl.engine.rules import Rules
+from fedqcl.engine.server import federated_entries
+from fedqcl.methods import ClientState, FedAvg, FedQCL
 from fedqcl.schedule import Schedule
-from tests.helpers.toy import same, toy_data, toy_engine, toy_fit, toy_learner
+from tests.helpers.toy import Normed, copied, same, toy_data, toy_engine, toy_fit, toy_learner
 
 
 def queued() -> FedQCL:
@@ -131,3 +134,84 @@ def test_two_runs_are_equal_bit_for_bit() -> None:
     for a, b in zip(first, second, strict=True):
         assert same(a.weights, b.weights)
         assert all(same(a.clients[i], b.clients[i]) for i in a.clients)
+
+
+def test_a_client_starts_as_itself_from_the_initial_model() -> None:
+    started = {}
+
+    class Noted(ClientState):
+        def start(self, client: int, net: nn.Module) -> None:
+            started[client] = copied(net)
+
+    method = FedAvg()
+    method.client_state = lambda spec: Noted()  # type: ignore[method-assign]
+    learner = toy_learner(method)
+    engine = toy_engine(learner, toy_data())
+    assert started.keys() == engine.clients.keys() == {0, 1, 2}
+    initial = copied(learner.make_net(toy_data().spec, 0))
+    assert all(same(seen, initial) for seen in started.values())
+
+
+def test_what_is_personal_stays_with_the_client() -> None:
+    engine = toy_engine(toy_learner(FedAvg(), net=Normed), toy_data(alpha="iid"), rules=Rules(personal="statistics"))
+    for client in (0, 1):
+        for (local,) in engine.broadcast([client], task=0):
+            with torch.no_grad():
+                for value in federated_entries(local.net).values():
+                    value.fill_(2.0 + client)
+    names = {"backbone.0.running_mean", "backbone.0.running_var"}
+    assert {name: v.item() for name, v in engine.clients[1].personal.by_name().items()} == dict.fromkeys(names, 3.0)
+    for (local,) in engine.broadcast([0], task=0):
+        for name, value in federated_entries(local.net).items():
+            assert torch.equal(value, torch.full_like(value, 2.0) if name in names else engine.server.weights()[name])
+    for (local,) in engine.broadcast([2], task=0):  # whom nobody has touched
+        assert all(torch.equal(v, engine.server.weights()[n]) for n, v in federated_entries(local.net).items())
+
+
+def test_with_a_personal_model_every_client_trains_alone() -> None:
+    learner, data = toy_learner(FedAvg(), net=Normed), toy_data()
+    _, engine = toy_fit(learner, data, rules=Rules(personal="model"))
+    for client in range(3):
+        alone = toy_data()
+        alone.shards = [[s if i == client else s[:0] for i, s in enumerate(task)] for task in data.shards]
+        moments, _ = toy_fit(learner, alone)
+        for name, value in engine.clients[client].personal.by_name().items():
+            torch.testing.assert_close(value, moments[-1].weights[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("weighting", "expected"), [("task", [6, 2]), ("first_task", [4, 8]), ("uniform", [1, 1])])
+def test_what_a_client_weighs(weighting: Literal["task", "first_task", "uniform"], expected: list[int]) -> None:
+    data = toy_data(num_clients=2)
+    data.shards = [[np.arange(n) for n in sizes] for sizes in ([4, 8], [6, 2], [3, 3])]
+    engine = toy_engine(toy_learner(FedAvg()), data, rules=Rules(weighting=weighting))
+    assert [engine.weight(local.shard) for (local,) in engine.broadcast([0, 1], task=1)] == expected
+
+
+def test_the_average_is_of_these_weights() -> None:
+    """One client has three times the other's samples; at equal weights the average lies in the middle of theirs."""
+    data = toy_data(num_clients=2, tasks=1)
+    data.shards = [[data.shards[0][0][:6], data.shards[0][1][:2]]]
+    alone = []
+    for client in range(2):
+        engine = toy_engine(toy_learner(FedAvg()), data)
+        for (local,) in engine.broadcast([client], task=0):
+            engine.local_steps([local], round=0)
+            alone.append(copied(local.net)["head.weight"])
+    for weighting, share in (("task", 0.75), ("uniform", 0.5)):
+        moments, _ = toy_fit(toy_learner(FedAvg()), data, rounds=1, rules=Rules(weighting=weighting))
+        expected = share * alone[0] + (1 - share) * alone[1]
+        torch.testing.assert_close(moments[-1].weights["head.weight"], expected, rtol=0, atol=1e-6)
+
+
+def test_every_task_starts_from_the_initial_model() -> None:
+    learner, data = toy_learner(FedAvg()), toy_data()
+    initial = learner.make_net(data.spec, data.seed).head.weight.detach()
+    kept, restarted = (toy_fit(learner, data, rules=Rules(restart=restart))[0] for restart in (False, True))
+    # A task trains its own two rows of the head.
+    for task in range(3):
+        own = torch.arange(6) // 2 == task
+        head = restarted[2 * task + 1].weights["head.weight"]
+        assert torch.equal(head[~own], initial[~own])
+        assert not torch.equal(head[own], initial[own])
+    assert same(kept[1].weights, restarted[1].weights)
+    assert not torch.equal(kept[-1].weights["head.weight"][:2], initial[:2])

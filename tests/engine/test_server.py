@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Literal
+
+import pytest
 import torch
 from torch import nn
 
-from fedqcl.engine.server import Server, copy_entries, federated_entries
+from fedqcl.engine.server import Server, copy_entries, federated_entries, num_values, personal_entries
 from fedqcl.models import SmallResNet
 
 
@@ -31,13 +34,22 @@ def test_weights_are_views() -> None:
     assert server.net.head.bias.tolist() == [7.0, 7.0]
 
 
-def test_bytes_of_a_transfer_are_those_of_the_averaged_entries_in_float32() -> None:
+def test_what_is_exchanged_are_the_averaged_entries() -> None:
     # 2 weights and 2 biases, 2 of a norm and its two statistics; the norm's counter stays at home.
     net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
-    assert Server(net, nn.Module()).num_bytes == 4 * (2 + 2 + 4 * 2)
+    assert num_values(Server(net, nn.Module()).weights()) == 2 + 2 + 4 * 2
 
 
 def test_copy_entries() -> None:
     target = {"a": torch.zeros(2)}
     copy_entries(target, {"a": torch.ones(2), "unused": torch.ones(1)})
     assert target["a"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("personal", "expected"),
+    [("nothing", set()), ("statistics", {"1.running_mean", "1.running_var"}), ("model", None)],
+)
+def test_personal_entries(personal: Literal["nothing", "statistics", "model"], expected: set[str] | None) -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
+    assert personal_entries(net, personal).keys() == (federated_entries(net).keys() if expected is None else expected)

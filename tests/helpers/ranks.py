@@ -8,18 +8,39 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import torch
+from torch import nn
+
 from fedqcl.data import Augment, FederatedData
-from fedqcl.methods import FedQCL
+from fedqcl.methods import ClientState, FedQCL, FedQCLAuthors, Stats
 from fedqcl.models import Net, SmallResNet
+from fedqcl.parts import Shard
 from fedqcl.report import plots
 from fedqcl.trainer import FederatedTrainer
 from tests.helpers.process import contained
 from tests.helpers.toy import Toy, toy_learner
 
+
+class Failing(FedQCL):
+    """One client raises in the second task, another one diverges in the third."""
+
+    def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+        super().client_round(net, shard, client, server)
+        if (shard.task, shard.client) == (1, 0):
+            raise ValueError("no luck")
+        return {"n": torch.tensor(float("inf") if (shard.task, shard.client) == (2, 1) else 1.0)}
+
+
 CASES: dict[str, dict[str, Any]] = {
-    "full": {"num_clients": 4, "alpha": 1.0, "participation": 1.0},
+    "full": {"data": {"num_clients": 4, "alpha": 1.0}},
     # So uneven that some clients have no samples of some task.
-    "partial": {"num_clients": 5, "alpha": 0.02, "participation": 0.4},
+    "partial": {"data": {"num_clients": 5, "alpha": 0.02}, "trainer": {"participation": 0.4}},
+    "authors": {
+        "data": {"num_clients": 4, "alpha": 1.0, "equalise": True, "sampling": "balanced"},
+        "trainer": {"personal": "statistics", "weighting": "first_task", "evaluation": "clients"},
+        "method": FedQCLAuthors,
+    },
+    "left_out": {"data": {"num_clients": 3, "alpha": 1.0}, "method": Failing},
 }
 
 
@@ -28,25 +49,32 @@ def small_net(in_channels: int, num_classes: int) -> Net:
 
 
 def main(root: str, case: str, *devices: str) -> None:
-    options = dict(CASES[case])
-    participation = options.pop("participation")
+    options = CASES[case]
+    method = options.get("method", FedQCL)
     for count in devices:
         data = FederatedData(
-            Toy(per_class=16, noise=150), tasks=3, batch_size=8, augment=Augment(crop=1, flip=True), seed=1, **options
+            Toy(per_class=16, noise=150),
+            tasks=3,
+            batch_size=8,
+            augment=Augment(crop=1, flip=True, frozen=case == "authors"),
+            seed=1,
+            **options["data"],
         )
         trainer = FederatedTrainer(
             accelerator="cpu",
             devices=int(count),
             rounds=2,
             epochs=1,
-            participation=participation,
             root=root,
             name=f"{case}-{count}",
             console="quiet",
             start_method="fork",
+            on_client_error="skip",
+            on_nonfinite="drop",
+            **options.get("trainer", {}),
         )
         with contained():
-            trainer.fit(toy_learner(FedQCL(V=2, delta=-0.05, memory=9, replay_batch=4), net=small_net), data)
+            trainer.fit(toy_learner(method(V=2, delta=-0.05, memory=9, replay_batch=4), net=small_net), data)
 
 
 if __name__ == "__main__":

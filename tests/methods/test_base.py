@@ -17,7 +17,7 @@ from fedqcl.data.module import ClientShard
 from fedqcl.data.stream import Sampler
 from fedqcl.engine.averaging import sum_stats
 from fedqcl.engine.server import Server
-from fedqcl.methods import ER, ClientState, FedAvg, FedQCL, Method
+from fedqcl.methods import CCVR, ER, EWC, ClientState, FedAvg, FedProto, FedQCL, Method
 from fedqcl.models import SmallResNet
 from fedqcl.parts import Batch, Spec
 from fedqcl.schedule import Schedule
@@ -26,6 +26,13 @@ from tests.helpers.toy import copied, same, toy_data
 
 Scenario = Literal["task", "class"]
 CPU = torch.device("cpu")
+# Options that change what a method keeps or computes.
+VARIANTS = [
+    EWC(fisher="local"),
+    FedQCL(V=[2.0, 3.0], quadratic_drift=True, normalise="V+sumQ", queue_scope="seen", initial_queue=1.0),
+    FedProto(distance="samples"),
+    CCVR(covariance="diagonal"),
+]
 
 
 class Scene(NamedTuple):
@@ -45,7 +52,7 @@ def third_task(method: Method, scenario: Scenario) -> Scene:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = SmallResNet(1, 6, width=4).train()
-    client, state = method.client_state(data.spec), method.server_state(data.spec, net)
+    client, state = started(method, data.spec, net)
     server = Server(copy.deepcopy(net).eval(), state)
     for task in range(3):
         shard = ClientShard(0, task, data.shards[task][0], pool, seed=1)
@@ -64,6 +71,14 @@ def third_task(method: Method, scenario: Scenario) -> Scene:
     return Scene(net, stream.batch(pool, 0), client, state)
 
 
+def started(method: Method, spec: Spec | None, net: nn.Module) -> tuple[ClientState, nn.Module]:
+    """The states of a client and of the server before the first round."""
+    assert spec is not None
+    client = method.client_state(spec)
+    client.start(0, net)
+    return client, method.server_state(spec, net)
+
+
 def tensors(batch: Batch) -> dict[str, Tensor]:
     """A batch's tensors by name."""
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
@@ -72,12 +87,23 @@ def tensors(batch: Batch) -> dict[str, Tensor]:
 
 def every_method(test: Callable[..., None]) -> Callable[..., None]:
     """In both scenarios, where the method takes both."""
-    methods = pytest.mark.parametrize("method", [cls() for cls in method_classes()], ids=lambda m: type(m).__name__)
+    made = [pytest.param(cls(), id=cls.__name__) for cls in method_classes()]
+    made += [pytest.param(method, id=f"{type(method).__name__}-{number}") for number, method in enumerate(VARIANTS)]
+    methods = pytest.mark.parametrize("method", made)
     return pytest.mark.parametrize("scenario", ["task", "class"])(methods(test))
 
 
-def test_the_package_has_the_methods_it_names() -> None:
-    assert {"ER", "FedAvg", "FedQCL"} <= {cls.__name__ for cls in method_classes()}
+def test_the_methods_held_to_this_are_all_there_are() -> None:
+    """The package's own, the example's and the one of the tests; a new one is found by itself."""
+    assert {"ER", "FedAvg", "FedQCL", "Anchored", "EveryHook"} <= {cls.__name__ for cls in method_classes()}
+
+    class New(FedAvg):
+        pass
+
+    assert New not in method_classes()
+    New.__module__ = "fedqcl.methods.new"
+    assert New in method_classes()
+    New.__module__ = __name__
 
 
 @every_method
@@ -117,8 +143,8 @@ def test_loss_looks_at_no_value(method: Method, scenario: Scenario) -> None:
 
 @every_method
 def test_state_is_buffers_of_fixed_shape(method: Method, scenario: Scenario) -> None:
-    fresh = method.client_state(toy_data(num_clients=1, scenario=scenario).spec)
-    used = third_task(method, scenario).client
+    scene = third_task(method, scenario)
+    used, (fresh, _) = scene.client, started(method, toy_data(num_clients=1, scenario=scenario).spec, scene.net)
     shapes = {name: (value.shape, value.dtype) for name, value in fresh.named_buffers()}
     assert shapes == {name: (value.shape, value.dtype) for name, value in used.named_buffers()}
     assert fresh.state_dict().keys() == shapes.keys()
@@ -142,6 +168,42 @@ def test_server_state_is_changed_in_place(method: Method, scenario: Scenario, mo
 
     monkeypatch.setattr(type(method), "server_state", noted)
     assert [places(third_task(method, scenario).server)] == made
+
+
+@every_method
+def test_states_are_restored_from_their_state_dicts(method: Method, scenario: Scenario) -> None:
+    """In another process, say: what is made anew and loaded goes on as what was saved."""
+    net, batch, client, server = third_task(method, scenario)
+    data, other = toy_data(num_clients=1, seed=1, scenario=scenario), SmallResNet(1, 6, width=4)
+    new_client, new_server = started(method, data.spec, other)
+    new_client.load_state_dict(client.state_dict())
+    new_server.load_state_dict(server.state_dict())
+    twin = copy.deepcopy(net)
+    assert torch.equal(method.loss(net, batch, client, server), method.loss(twin, batch, new_client, new_server))
+    shard = ClientShard(0, 2, data.shards[2][0], data.train_pool(CPU), seed=1)
+    for hook in (method.client_round, method.client_task):
+        with torch.no_grad():
+            assert same(dict(hook(net, shard, client, server)), dict(hook(twin, shard, new_client, new_server)))
+        assert same(copied(client), copied(new_client))
+    assert [group.tolist() for group in client.replay(2)] == [group.tolist() for group in new_client.replay(2)]
+
+
+@every_method
+def test_what_clients_report_are_sums_over_samples(method: Method, scenario: Scenario) -> None:
+    """Of two clients with half of the samples each as of one with all of them."""
+    net, _, client, server = third_task(method, scenario)
+    data = toy_data(num_clients=1, seed=1, scenario=scenario)
+    pool, index = data.train_pool(CPU), data.shards[2][0]
+    for hook in (method.client_round, method.client_task):
+        reported = []
+        for part in (index, index[:7], index[7:]):
+            shard = ClientShard(0, 2, part, pool, seed=1)
+            with torch.no_grad():
+                reported.append(hook(copy.deepcopy(net), shard, copy.deepcopy(client), server))
+        whole, first, second = reported
+        assert whole.keys() == first.keys() == second.keys()
+        for name, value in whole.items():
+            torch.testing.assert_close(first[name] + second[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
 
 @every_method

@@ -172,3 +172,34 @@ def test_a_run_stays_nearer_to_where_the_last_task_ended(scenario: str) -> None:
     assert moves[1] < 0.7 * moves[0]
     assert all((value >= 0).all() for value in engine.server.state.fisher.buffers())
     assert all(value.any() for value in engine.server.state.fisher.buffers())
+
+
+def test_a_fisher_of_one_s_own_is_what_a_lone_client_s_server_has() -> None:
+    data = toy_data()
+    _, engine = toy_fit(toy_learner(EWC(fisher="local", gamma=0.5)), data)
+    _, shared = toy_fit(toy_learner(EWC(strength=0.0, gamma=0.5)), data)
+    assert not any(value.any() for value in engine.server.state.fisher.buffers())
+    assert all(value.any() for value in shared.server.state.fisher.buffers())
+    method, state = EWC(fisher="local", gamma=0.5, clip=1e-3), ewc.OwnFisher()
+    net = small_net()
+    state.start(0, net)
+    data = toy_data(num_clients=1)
+    shard = ClientShard(0, 1, data.shards[1][0], data.train_pool(torch.device("cpu")), seed=0)
+    expected = measured(EWC(), net)
+    for share in (1.0, 1.5):
+        with torch.no_grad():
+            assert method.client_task(net, shard, state, method.server_state(data.spec, net)) == {}
+        for name, value in state.fisher.by_name().items():
+            mean = expected[f"fisher.{name}"] / expected["samples"]
+            once = mean.clamp(max=1e-3)
+            torch.testing.assert_close(value, once if share == 1 else (0.5 * once + mean).clamp(max=1e-3))
+
+
+def test_the_penalty_is_the_client_s_own() -> None:
+    method, state = EWC(strength=3.0, fisher="local"), ewc.OwnFisher()
+    state.start(0, odds_net(1, 1, 4, 2))
+    (fisher,) = state.fisher.buffers()
+    fisher.copy_(torch.tensor([2.0, 5.0, 7.0, 0.5])[:, None])
+    batch = replace(pixel_batch(SPEC, [2, 3, 3]), task=1)
+    loss = method.loss(odds_net(3, 1, 4, 1), batch, state, method.server_state(SPEC, odds_net(1, 1, 4, 2)))
+    assert loss.item() == pytest.approx(CURRENT + 3 * (2 * log(3) ** 2 + 0.5 * log(2) ** 2))

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fedqcl.data.module import ClientShard
+from fedqcl.errors import InputError
 from fedqcl.methods import FedAvg, FedQCL
 from fedqcl.models import Net, SmallResNet
 from fedqcl.parts import Memory, Spec
@@ -257,3 +258,97 @@ def test_lemma_1_holds_in_a_run() -> None:
     assert any(s["queue.drift"] > 0 for s in states)
     for s in states:
         assert s["queue.drift"] <= s["queue.drift_bound"] + 1e-5 * (1 + s["queue.drift"].abs())
+
+
+def test_every_client_may_have_a_V_of_its_own() -> None:
+    method = FedQCL(V=[3.0, 0.5], memory=9, replay_batch=2)
+    for client, V in enumerate((3.0, 0.5)):
+        state = method.client_state(SPEC)
+        state.start(client, NET)
+        loss = method.loss(NET, pixel_batch(SPEC, [0, 1]), state, nn.Module())
+        assert loss.item() == pytest.approx(V * FIRST)
+    with pytest.raises(InputError, match=r"^model\.method\.V: lists 2 values and there are more clients"):
+        method.client_state(SPEC).start(2, NET)
+
+
+def test_a_V_for_each_is_the_same_as_one_for_all() -> None:
+    options = {"delta": -0.5, "memory": 9, "replay_batch": 2}
+    runs = [toy_fit(toy_learner(FedQCL(V, **options)), toy_data())[0] for V in (4.0, [4.0] * 3, [4.0, 1.0, 4.0])]
+    one, same_for_each, other = (run[-1].weights["head.weight"] for run in runs)
+    assert torch.equal(one, same_for_each)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("normalise", "divisor"), [("none", 1), ("V", 10), ("V+sumQ", 10 + 2)])
+def test_normalised_loss_by_hand(normalise: Literal["none", "V", "V+sumQ"], divisor: float) -> None:
+    method = FedQCL(V=10, memory=9, replay_batch=2, normalise=normalise)
+    state = method.client_state(SPEC)
+    state.queue.value.copy_(torch.tensor([2.0, 3.0, 7.0]))
+    # Nothing of the second task is there, and the third is the current one: their queues weigh nothing.
+    loss = method.loss(NET, pixel_batch(SPEC, [4, 5], [[0, 1], [2, 3]], [1, 0]), state, nn.Module())
+    assert loss.item() == pytest.approx((10 * THIRD + 2 * FIRST) / divisor)
+
+
+def test_divided_by_V_it_is_the_same_at_V_times_the_learning_rate() -> None:
+    options = {"V": 4, "delta": -0.5, "memory": 9, "replay_batch": 2}
+    plain, _ = toy_fit(toy_learner(FedQCL(**options), lr=1 / 64), toy_data())
+    divided, _ = toy_fit(toy_learner(FedQCL(**options, normalise="V"), lr=4 / 64), toy_data())
+    for name, value in plain[-1].weights.items():
+        torch.testing.assert_close(divided[-1].weights[name], value, rtol=0, atol=1e-6)
+
+
+def test_a_queue_may_start_full() -> None:
+    moments, _ = toy_fit(
+        toy_learner(FedQCL(delta=-0.5, memory=9, replay_batch=2, initial_queue=3.0), lr=0.0), toy_data(alpha="iid")
+    )
+    assert [m.clients[1]["queue.value"].tolist() for m in moments[::2]] == [
+        [0, 0, 0],
+        pytest.approx([3.5, 0, 0], abs=1e-6),
+        pytest.approx([4.5, 3.5, 0], abs=1e-6),
+    ]
+
+
+def test_queues_may_count_what_the_current_classes_take() -> None:
+    """Class-incrementally; a net that knows nothing loses ln 2 among the first task's two classes, ln 4 among four."""
+    data = toy_data(Toy(per_class=6), num_clients=1, tasks=3, scenario="class")
+    pool, flat = data.train_pool(torch.device("cpu")), Linear(1, 6)
+    for p in flat.parameters():
+        nn.init.zeros_(p)
+    first, second = (ClientShard(0, t, data.shards[t][0], pool, seed=0) for t in (0, 1))
+    grown = {}
+    for scope in ("past", "seen"):
+        method = FedQCL(delta=0, memory=4, replay_batch=4, queue_scope=scope)
+        state = method.client_state(data.spec)
+        method.client_task(flat, first, state, nn.Module())
+        reference = state.queue.reference[0].item()
+        with torch.no_grad():
+            flat.head.bias[2:4] = log(5)  # odds of 1 : 1 : 5 : 5
+        method.client_round(flat, second, state, nn.Module())
+        nn.init.zeros_(flat.head.bias)
+        grown[scope] = (reference, state.queue.value[0].item())
+    assert grown["past"] == (pytest.approx(log(2)), pytest.approx(0, abs=1e-6))
+    assert grown["seen"] == (pytest.approx(log(4)), pytest.approx(log(12) - log(4)))
+
+
+def test_the_last_task_has_no_next_one_to_measure_among() -> None:
+    toy_fit(
+        toy_learner(FedQCL(V=4, memory=9, replay_batch=2, queue_scope="seen")), toy_data(scenario="class"), rounds=1
+    )
+
+
+def test_the_replay_batch_only_scales_the_queue() -> None:
+    """By the number of batches: half as large ones count twice, whatever the number of samples."""
+    data = toy_data(Toy(per_class=6), num_clients=1, tasks=2)
+    pool, grown = data.train_pool(torch.device("cpu")), []
+    shards = [ClientShard(0, t, data.shards[t][0], pool, seed=0) for t in (0, 1)]
+    for replay_batch in (2, 4, 5):
+        net = toy_learner(FedAvg()).make_net(data.spec, 0)
+        method = FedQCL(delta=0, memory=7, replay_batch=replay_batch)
+        state = method.client_state(data.spec)
+        method.client_task(net, shards[0], state, nn.Module())
+        with torch.no_grad():
+            net.head.bias[0] += 3.0
+        method.client_round(net, shards[1], state, nn.Module())
+        grown.append(replay_batch * state.queue.value[0].item())
+    assert grown[0] > 1
+    assert grown == pytest.approx([grown[0]] * 3, rel=1e-5)

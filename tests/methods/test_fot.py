@@ -178,3 +178,18 @@ def test_the_first_task_is_fedavgs() -> None:
     runs = [toy_fit(toy_learner(m, net=small_net), toy_data())[0] for m in (FOT(), FedAvg())]
     assert all(same(a.weights, b.weights) for a, b in zip(runs[0][:2], runs[1][:2], strict=True))
     assert not same(runs[0][2].weights, runs[1][2].weights)
+
+
+def test_inputs_of_past_tasks_give_what_they_gave() -> None:
+    """Whatever the update: a layer's outputs for inputs in its subspace stay the same."""
+    method, net = FOT(epsilon=1.0), Linear(1, 6)
+    server, generator = method.server_state(SPEC, net), torch.Generator().manual_seed(1)
+    past = torch.randn(4, 16, generator=generator, dtype=torch.float64)
+    method.server_task(net, {"backbone.1": past.T @ past}, server, 0, np.random.default_rng(0))
+    weights = {name: value.detach().double() for name, value in net.named_parameters()}
+    average = {name: value + torch.randn(value.shape, generator=generator) for name, value in weights.items()}
+    new = method.server_round(weights, average, {}, server)["backbone.1.weight"]
+    inside = torch.randn(9, 4, generator=generator, dtype=torch.float64) @ past
+    torch.testing.assert_close(inside @ new.T, inside @ weights["backbone.1.weight"].T, rtol=0, atol=1e-4)
+    outside = torch.randn(9, 16, generator=generator, dtype=torch.float64)
+    assert (outside @ (new - weights["backbone.1.weight"]).T).abs().max() > 1

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedqcl.errors import InputError
 from fedqcl.models import SmallResNet
 from fedqcl.models.norm import BatchNormReLU, set_parts
 
@@ -104,3 +105,14 @@ def test_set_parts_reaches_every_norm() -> None:
         set_parts(net, parts)
         norms = [module.parts for module in net.modules() if isinstance(module, BatchNormReLU)]
         assert norms == [parts] * 6
+
+
+@pytest.mark.parametrize("parts", [(), (3, 1)])
+def test_a_single_value_a_channel_has_no_variance(parts: tuple[int, ...]) -> None:
+    norm = BatchNormReLU(2)
+    norm.parts = parts
+    x = torch.ones(4 if parts else 1, 2, 1, 1)
+    with pytest.raises(InputError, match=r"^data\.batch_size: BatchNorm cannot normalise a single image"):
+        norm(x)
+    assert norm.eval()(x).shape == x.shape
+    assert norm.train()(torch.ones(1, 2, 2, 1)).shape == (1, 2, 2, 1)

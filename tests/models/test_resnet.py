@@ -19,6 +19,18 @@ def test_resnet18_has_the_papers_size() -> None:
     assert sum(isinstance(m, nn.Conv2d) for m in net.modules()) == 17 + 3  # 17 and the shortcuts' three
 
 
+def test_resnet18_starts_as_its_shortcuts() -> None:
+    net = ResNet18(3, 10, width=8)
+    block = net.backbone[1]
+    assert isinstance(block, BasicBlock)
+    x = torch.rand(2, 8, 4, 4)
+    assert torch.equal(block(x), x)  # what comes out of a ReLU is not negative
+    assert not net(torch.rand(2, 3, 8, 8)).any()
+    plain = ResNet18(3, 10, width=8, zero_init=False)
+    assert not torch.equal(plain.backbone[1](x), x)
+    assert plain(torch.rand(2, 3, 8, 8)).any()
+
+
 def test_resnet18_keeps_small_images_large() -> None:
     with torch.device("meta"):
         net = ResNet18(3, 10)

@@ -106,3 +106,11 @@ def test_logits_are_saved_and_loaded() -> None:
     other.load_state_dict(memory.state_dict())
     assert torch.equal(other.logits, memory.logits)
     assert memory.logits.any()
+
+
+def test_logits_follow_their_samples_when_the_memory_is_trimmed() -> None:
+    memory, _ = filled(10, [20, 20, 20])
+    memory.trim(2)
+    places = sum(memory.count.tolist())
+    assert places == 6
+    assert memory.logits[:places].tolist() == [[float(i), i // 1000] for i in memory.index[:places].tolist()]

@@ -115,3 +115,23 @@ def test_memory_is_saved_and_loaded_whole() -> None:
     memory, other = filled(7, [4, 9]), Memory(7, 2)
     other.load_state_dict(memory.state_dict())
     assert other.of_task(1).tolist() == memory.of_task(1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("size", "left"), [(2, [2, 2, 2]), (4, [3, 3, 4]), (3, [3, 3, 3]), (0, [0, 0, 0]), (9, [3, 3, 4])]
+)
+def test_trimming_keeps_the_first_of_every_task(size: int, left: list[int]) -> None:
+    memory = filled(10, [20, 20, 20])
+    before = [memory.of_task(k).tolist() for k in range(3)]
+    memory.trim(size)
+    assert memory.count.tolist() == left
+    assert [memory.of_task(k).tolist() for k in range(3)] == [own[:size] for own in before]
+    assert (memory.index[sum(left) :] == -1).all()
+
+
+def test_trimming_first_makes_no_difference_to_what_is_stored_next() -> None:
+    plain, trimmed = filled(10, [20, 20, 0]), filled(10, [20, 20, 0])
+    trimmed.trim(10 // 3)
+    for memory in (plain, trimmed):
+        memory.store(2, 2000 + np.arange(20), np.random.default_rng(2))
+    assert torch.equal(plain.index, trimmed.index)

@@ -136,3 +136,21 @@ def test_an_error_leaves_no_hooks() -> None:
     with pytest.raises(RuntimeError):
         input_grams(net, [torch.zeros(1, 3)])
     assert not net[0]._forward_pre_hooks
+
+
+def test_a_sketch_of_many_columns_spans_what_the_gram_matrix_does() -> None:
+    """The original sends ``A`` times a random matrix; of its left singular vectors the leading ones are nearly ours."""
+    generator = torch.Generator().manual_seed(0)
+    A = torch.randn(12, 300, generator=generator, dtype=torch.float64)
+    A *= torch.logspace(1, -1, 12, dtype=torch.float64)[:, None]
+    space = Subspace(12)
+    space.extend(A @ A.T, 0.95, "norm")
+    rank = round(space.projection.trace().item())
+    apart = []
+    for columns in (60, 6000):
+        sketch = A @ torch.randn(300, columns, generator=generator, dtype=torch.float64)
+        basis = torch.linalg.svd(sketch).U[:, :rank]
+        apart.append((basis @ basis.T - space.projection).norm().item())
+    assert 0 < rank < 12
+    assert apart[1] < 0.1
+    assert apart[1] < apart[0]

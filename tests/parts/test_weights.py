@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedqcl.models import SmallResNet
-from fedqcl.parts.weights import WeightBuffers, squared_distance, trained_weights
+from fedqcl.parts.weights import Entries, WeightBuffers, squared_distance, trained_weights
 from tests.helpers.toy import same
 
 
@@ -108,3 +108,15 @@ def test_at_the_anchor_distance_and_gradient_are_zero() -> None:
     distance = squared_distance(net, WeightBuffers(net))
     assert distance == 0
     assert not any(g.any() for g in torch.autograd.grad(distance, list(net.parameters())))
+
+
+def test_entries_of_any_kind() -> None:
+    net = small_net()
+    statistics = {name: value for name, value in net.named_buffers() if value.is_floating_point()}
+    entries = Entries(statistics)
+    assert list(entries.by_name()) == list(statistics)
+    next(iter(statistics.values())).add_(1.0)
+    assert not same(entries.by_name(), statistics)
+    entries.load(statistics)
+    assert same(entries.by_name(), statistics)
+    assert Entries({}).state_dict() == {}

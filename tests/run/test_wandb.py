@@ -255,14 +255,3 @@ def test_a_name_that_never_resolves_costs_no_more_than_the_probe(monkeypatch: py
     assert not module._reachable("nowhere.example", 443)
     assert time.monotonic() - since < 2
     release.set()
-
-
-def test_entries_named_like_secrets_are_left_out() -> None:
-    config = {
-        "api_key": "x",
-        "WANDB_API_KEY": "x",
-        "sources": [{"hub_token": "x", "root": "data"}],
-        "tokens": 5,
-        "model": {"password": "x", "V": 1.0},
-    }
-    assert module._without_secrets(config) == {"sources": [{"root": "data"}], "tokens": 5, "model": {"V": 1.0}}

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedqcl.data.sources.base import ImageSet, Source, reason
-from fedqcl.data.sources.download import TIMEOUT, install, require
+from fedqcl.data.sources.download import TIMEOUT, install, require, unpack_tar
 from fedqcl.errors import InputError
 
 
@@ -39,7 +39,7 @@ class CIFAR10(Source):
     def prepare(self) -> None:
         """Download and unpack the images if they are not there."""
         if self.download and not self._folder.is_dir():
-            install(self._folder, self._official.url, self._official.tgz_md5, _fetch, _unpack)
+            install(self._folder, self._official.url, self._official.tgz_md5, _fetch, unpack_tar)
         require(self._folder)
 
     def load(self) -> ImageSet:
@@ -156,9 +156,3 @@ def _fetch(url: str, target: Path, md5: str) -> None:
             download_url(url, str(target.parent), target.name, md5)
     finally:
         socket.setdefaulttimeout(before)
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    from torchvision.datasets.utils import extract_archive
-
-    extract_archive(str(archive), str(folder))

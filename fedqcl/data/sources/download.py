@@ -147,16 +147,29 @@ def unpack(archive: Path, folder: Path) -> None:
     """
     with zipfile.ZipFile(archive) as members:
         for member in members.infolist():
-            if _escapes(member):
-                raise InputError(f"{archive}: unsafe member {member.filename!r}; get the official archive")
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if _leads_out(member.filename) or kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise _unsafe(archive, member.filename)
         members.extractall(folder)
 
 
-def _escapes(member: zipfile.ZipInfo) -> bool:
-    """Whether a member is anything but a plain file or folder below the target; both kinds of slash count."""
-    path = PureWindowsPath(member.filename)
-    kind = stat.S_IFMT(member.external_attr >> 16)
-    return bool(path.anchor) or os.pardir in path.parts or kind not in (0, stat.S_IFREG, stat.S_IFDIR)
+def unpack_tar(archive: Path, folder: Path) -> None:
+    """Unpack a tar archive, as :func:`unpack` does a zip archive."""
+    with tarfile.open(archive) as members:
+        for member in members:
+            if _leads_out(member.name) or not (member.isreg() or member.isdir()):
+                raise _unsafe(archive, member.name)
+        members.extractall(folder)
+
+
+def _leads_out(name: str) -> bool:
+    """Whether a member's name points out of the folder that it is unpacked into; both kinds of slash count."""
+    path = PureWindowsPath(name)
+    return bool(path.anchor) or os.pardir in path.parts
+
+
+def _unsafe(archive: Path, name: str) -> InputError:
+    return InputError(f"{archive}: unsafe member {name!r}; get the official archive")
 
 
 def _check_archive(archive: Path, md5: str) -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import stat
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from fedqcl.data.sources.download import fetch, install, require, staging, unpack
+from fedqcl.data.sources.download import fetch, install, require, staging, unpack, unpack_tar
 from fedqcl.errors import InputError
 
 
@@ -123,6 +125,41 @@ def test_unpack_refuses_links(tmp_path: Path) -> None:
         archive.writestr(link, "/etc")
     with pytest.raises(InputError, match=r"unsafe member 'set/link'"):
         unpack(tmp_path / "set.zip", tmp_path / "here")
+
+
+def make_tar(path: Path, *members: tarfile.TarInfo) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for member in members:
+            archive.addfile(member, io.BytesIO(b"x" * member.size))
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname, made.size = kind, target, kind == tarfile.REGTYPE
+    return made
+
+
+UNSAFE = [
+    *[member(name) for name in ("../evil", "set/../../evil", "/evil", "C:\\evil", "..\\evil")],
+    member("set/link", tarfile.SYMTYPE, "/etc"),
+    member("set/link", tarfile.LNKTYPE, "../evil"),
+    member("set/device", tarfile.CHRTYPE),
+    member("set/pipe", tarfile.FIFOTYPE),
+]
+
+
+@pytest.mark.parametrize("unsafe", UNSAFE, ids=lambda unsafe: f"{unsafe.name}-{unsafe.type!r}")
+def test_unpack_tar_refuses_what_is_no_file_below_the_folder(tmp_path: Path, unsafe: tarfile.TarInfo) -> None:
+    make_tar(tmp_path / "set.tar.gz", member("set/a.txt"), unsafe)
+    with pytest.raises(InputError, match=r"set\.tar\.gz: unsafe member"):
+        unpack_tar(tmp_path / "set.tar.gz", tmp_path / "in" / "here")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["set.tar.gz"]
+
+
+def test_unpack_tar(tmp_path: Path) -> None:
+    make_tar(tmp_path / "set.tar.gz", member("set", tarfile.DIRTYPE), member("set/a.txt"))
+    unpack_tar(tmp_path / "set.tar.gz", tmp_path)
+    assert (tmp_path / "set" / "a.txt").read_text() == "x"
 
 
 def test_staging_in_a_place_that_cannot_be_written(tmp_path: Path) -> None:

@@ -1,0 +1,79 @@
+"""Processes for the ranks of a machine, none of which outlives the one that started it."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lightning.fabric.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
+
+LAUNCHER = "FEDQCL_LAUNCHER"
+POLL_SECONDS = 0.2
+PR_SET_PDEATHSIG = 1
+
+OnEnd = Callable[[int, int], None]
+
+
+class ScriptLauncher(_SubprocessScriptLauncher):
+    """Runs this command once more for every other rank, and watches the processes.
+
+    Attributes:
+        on_end: told, in a thread, the first rank whose process ended with a failure, and its return code.
+    """
+
+    on_end: OnEnd | None = None
+
+    def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Start the other ranks, then call the function as the first."""
+        environment = self.cluster_environment
+        environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
+        if not environment.creates_processes_externally:
+            os.environ[LAUNCHER] = str(os.getpid())
+            self._call_children_scripts()
+            del os.environ[LAUNCHER]
+            threading.Thread(target=self._watch, daemon=True).start()
+        _set_num_threads_if_needed(num_processes=self.num_processes)
+        return function(*args, **kwargs)
+
+    def _watch(self) -> None:
+        while any(process.poll() is None for process in self.procs):
+            time.sleep(POLL_SECONDS)
+            failed = [(rank, code) for rank, process in enumerate(self.procs, start=1) if (code := process.poll())]
+            if failed and self.on_end:
+                self.on_end(*failed[0])
+                return
+
+    def kill(self, grace: float) -> None:
+        """End the other ranks' processes: they may sit in a collective, where no gentler signal is heard.
+
+        Args:
+            grace: seconds in which they may end by themselves.
+        """
+        end = time.monotonic() + grace
+        while time.monotonic() < end and any(process.poll() is None for process in self.procs):
+            time.sleep(POLL_SECONDS / 10)
+        for process in self.procs:
+            process.kill()
+        for process in self.procs:
+            process.wait()
+
+
+def die_with_launcher(start_method: str) -> None:
+    """Let this process be killed when the one of ours that launched it ends, where the system can do that."""
+    if start_method == "popen":
+        launcher = int(os.environ.pop(LAUNCHER, 0))
+    else:
+        parent = multiprocessing.parent_process()
+        launcher = parent.pid or 0 if parent else 0
+    if launcher and sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != launcher:
+            os._exit(1)

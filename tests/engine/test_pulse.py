@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from fedqcl.engine.pulse import PULSE, LostContactError, Pulse, meeting
+
+
+def test_forward_passes_of_a_net_and_its_copies_count() -> None:
+    net = nn.Linear(1, 1)
+    PULSE.follow(net)
+    PULSE.start()
+    for each in (net, copy.deepcopy(net)):
+        each(torch.ones(1, 1))
+    assert PULSE.beats == 2
+    assert not set(net.state_dict()) - {"weight", "bias"}
+    PULSE.start()
+    assert Pulse() == PULSE
+
+
+def test_a_collective_that_fails_has_lost_contact() -> None:
+    PULSE.start()
+    with pytest.raises(LostContactError, match="closed by peer") as caught, meeting():
+        raise RuntimeError("closed by peer")
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(torch.OutOfMemoryError), meeting():
+        raise torch.OutOfMemoryError("none left")
+    with pytest.raises(KeyError), meeting():
+        raise KeyError("x")
+    assert PULSE.met == 3
