@@ -40,9 +40,9 @@ class FederatedTrainer:
 
     Args:
         accelerator: ``auto`` takes CUDA devices if there are any.
-        devices: ranks on this machine, one a GPU; ``auto`` takes every GPU, on the CPU every core, but no more than
-            there are clients.
-        num_nodes: machines.
+        devices: ranks on each machine, one a GPU; ``auto`` takes every GPU, on the CPU every core, but no more than
+            there are clients, and under Slurm those of the job.
+        num_nodes: machines; ``auto`` is one, and under Slurm those of the job.
         precision: ``32-true``, or ``bf16-mixed`` for bfloat16 forward passes with float32 weights.
         rounds: ``C``, communication rounds of a task.
         epochs: ``R``, epochs a client trains in a round.
@@ -82,7 +82,7 @@ class FederatedTrainer:
         self,
         accelerator: Literal["auto", "cpu", "cuda"] = "auto",
         devices: Count | Literal["auto"] = "auto",
-        num_nodes: Count = 1,
+        num_nodes: Count | Literal["auto"] = "auto",
         precision: Literal["32-true", "bf16-mixed"] = "32-true",
         rounds: Count = 10,
         epochs: Count = 5,

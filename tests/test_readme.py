@@ -13,9 +13,10 @@ import pytest
 
 from fedqcl import methods
 from fedqcl.cli import main
-from fedqcl.cli.configs import shipped_configs
+from fedqcl.cli.configs import shipped_configs, shipped_experiments
 from fedqcl.cli.lightning import FederatedCLI
 from fedqcl.methods import Method
+from tests.helpers.fake_runs import write_runs
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ["README.md", "CHANGELOG.md", "REPRODUCIBILITY.md", "CONTRIBUTING.md"]
@@ -69,6 +70,13 @@ def test_there_are_commands() -> None:
 @pytest.mark.parametrize("command", commands(*DOCUMENTS))
 def test_every_command_parses(command: str) -> None:
     _, job, *words = shlex.split(command)
+    if job == "report":
+        write_runs(Path("runs"), "e9-queues-V", ["seed=0", "V=10"])
+        assert main([job, *words]) == 0
+        return
+    if job == "sweep":
+        assert main([job, *words, "--override", "seed=0", "method=FedQCL", "--list"]) == 0
+        return
     if "--ckpt_path" in words:
         finished_run(Path(words[words.index("--ckpt_path") + 1]))
     cli = FederatedCLI(job, words)
@@ -101,6 +109,16 @@ def test_the_table_of_methods_is_whole() -> None:
     )
     shipped = {name for name, value in vars(methods).items() if isinstance(value, type) and issubclass(value, Method)}
     assert set(listed) == shipped - {"Method"}
+
+
+def test_a_command_is_named_for_every_table_and_figure() -> None:
+    section = read("README.md").partition("## The paper's tables and figures")[2].partition("```")[0]
+    assert {f"{name}-" for name in re.findall(r"`fedqcl sweep (e\d+)`", section)} == {
+        f"{name.partition('-')[0]}-" for name in shipped_experiments()
+    }
+    shown = " ".join(re.findall(r"^\| ((?:Table|Figure).*?) \|", section, re.MULTILINE))
+    assert {int(number) for number in re.findall(r"(?:Figures?|and) (\d+)", shown)} == set(range(1, 11))
+    assert {int(number) for number in re.findall(r"Table (\d+)", shown)} == {1, 2, 4}  # 3 lists settings
 
 
 def test_the_own_method_without_its_term_is_fedavg() -> None:

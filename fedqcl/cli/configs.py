@@ -11,6 +11,8 @@ import yaml
 
 from fedqcl.errors import InputError
 
+EXPERIMENTS = "experiments"
+
 
 def shipped_folder() -> Path:
     """Where the shipped configs lie: inside an installed package, beside it in a source checkout."""
@@ -22,7 +24,31 @@ def shipped_folder() -> Path:
 def shipped_configs() -> list[str]:
     """Names of the shipped configs, such as ``cifar100.yaml`` or ``presets/paper.yaml``, sorted."""
     folder = shipped_folder()
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.yaml"))
+    names = (path.relative_to(folder) for path in folder.rglob("*.yaml"))
+    return sorted(name.as_posix() for name in names if name.parts[0] != EXPERIMENTS)
+
+
+def shipped_experiments() -> list[str]:
+    """Names of the shipped experiments, such as ``e7-V``, in the order of their numbers."""
+    names = [path.stem for path in (shipped_folder() / EXPERIMENTS).glob("*.yaml")]
+    return sorted(names, key=lambda name: (len(name.partition("-")[0]), name))
+
+
+def find_experiment(name: str) -> Path:
+    """The file of an experiment: a path that exists, else a shipped one, whose number is enough: ``e7``.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    shipped = shipped_experiments()
+    if Path(name).is_file():
+        return Path(name)
+    for known in shipped:
+        if name.lower().removesuffix(".yaml") in (known.lower(), known.partition("-")[0]):
+            return shipped_folder() / EXPERIMENTS / f"{known}.yaml"
+    near = difflib.get_close_matches(name, shipped, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise InputError(f"{name}: there is no such experiment; {hint}shipped ones: {', '.join(shipped)}")
 
 
 def find_config(name: str) -> Path:

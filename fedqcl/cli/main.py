@@ -8,7 +8,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from fedqcl.cli.configs import shipped_configs
+from fedqcl.cli.configs import shipped_configs, shipped_experiments
 from fedqcl.errors import ClientError, InputError, Interrupted, RankError
 from fedqcl.version import __version__
 
@@ -16,6 +16,8 @@ COMMANDS = {
     "fit": "train on all tasks and write a run folder",
     "validate": "evaluate a run's model on the images the run was measured on",
     "test": "evaluate a run's model on the test images",
+    "sweep": "run what is missing of an experiment's runs",
+    "report": "make tables, figures and a page of runs",
 }
 
 
@@ -27,7 +29,8 @@ def main(args: list[str] | None = None) -> int:
 
     Returns:
         Exit status: 0, 2 after a mistake of the user's, 128 and the signal's number after a signal, 75 if the same
-        command is to be run again, and otherwise 1, or what became of a rank that was killed.
+        command is to be run again, and otherwise 1, also if a run of a sweep failed, or what became of a rank that was
+        killed.
     """
     # PyTorch's own remarks on a connection that breaks off would bury what broke it.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -35,9 +38,8 @@ def main(args: list[str] | None = None) -> int:
     command = words[0] if words and words[0] in COMMANDS else ""
     try:
         if command:
-            _run(command, words[1:])
-        else:
-            print(_without_command(words))
+            return _run(command, words[1:])
+        print(_without_command(words))
     except InputError as error:
         _report(f"fedqcl {command}".strip(), error)
         return 2
@@ -56,13 +58,22 @@ def main(args: list[str] | None = None) -> int:
     return 0
 
 
-def _run(command: str, words: list[str]) -> None:
+def _run(command: str, words: list[str]) -> int:
     # A method of the user's own lies in the working folder; last, lest a file there hide a library.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
+    if command == "report":  # quick, as it needs no torch
+        from fedqcl.cli.report import report
+
+        return report(words)
+    if command == "sweep":
+        from fedqcl.cli.sweep import sweep
+
+        return sweep(words)
     from fedqcl.cli.lightning import run
 
     run(command, words)
+    return 0
 
 
 def _without_command(words: list[str]) -> str:
@@ -95,7 +106,8 @@ commands:
 {commands}
 
 Start with `fedqcl fit --config quickstart.yaml`. `fedqcl fit --help` lists every option.
-Shipped configs: {", ".join(shipped_configs())}"""
+Shipped configs: {", ".join(shipped_configs())}
+Shipped experiments: {", ".join(shipped_experiments())}"""
 
 
 def _report(prog: str, error: Exception) -> None:

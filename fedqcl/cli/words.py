@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import argparse
+from typing import NamedTuple, NoReturn
+
+from fedqcl.errors import InputError
 
 WITHOUT_VALUE = {"-h", "--help", "-q", "--quiet", "-v", "--verbose", "--print_config"}
 
@@ -54,3 +57,15 @@ def _is_option(word: str) -> bool:
     except ValueError:
         return True
     return False
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are reported like all others: one line, no usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse a command line.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(message)

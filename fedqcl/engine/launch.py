@@ -7,8 +7,8 @@ from typing import Literal
 
 import torch
 from lightning.fabric import Fabric
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
+from fedqcl.engine.slurm import allocation, check_gpus, devices_and_nodes
 from fedqcl.engine.strategy import FederatedStrategy
 from fedqcl.errors import InputError, first_line
 
@@ -16,7 +16,7 @@ from fedqcl.errors import InputError, first_line
 def make_fabric(
     accelerator: Literal["auto", "cpu", "cuda"],
     devices: int | Literal["auto"],
-    num_nodes: int,
+    num_nodes: int | Literal["auto"],
     precision: Literal["32-true", "bf16-mixed"],
     start_method: Literal["popen", "fork", "spawn"],
     num_clients: int,
@@ -25,43 +25,39 @@ def make_fabric(
 
     Args:
         accelerator: ``auto`` takes CUDA devices if there are any.
-        devices: ranks on this machine; ``auto`` for every GPU, or every core, but no more than there are clients; under
-            Slurm as many as it has started.
-        num_nodes: machines.
+        devices: ranks on each machine; ``auto`` for those that Slurm has started, else for every GPU, or every core,
+            but no more than there are clients.
+        num_nodes: machines; ``auto`` for those of the Slurm job, else one.
         precision: of the forward passes.
         start_method: how ranks are started.
         num_clients: ``N``.
 
     Raises:
-        InputError: devices that are not there, or not as many as the tasks that Slurm has started.
+        InputError: devices that are not there, or that Slurm has not started.
     """
-    tasks = _slurm_tasks()
     cuda = accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
     available = torch.cuda.device_count() if cuda else os.cpu_count() or 1
     if cuda and available == 0:
         raise InputError("trainer.accelerator: no CUDA device is visible; choose cpu, or auto")
-    usual = max(1, tasks // num_nodes) if tasks else min(available, num_clients)
-    count = usual if devices == "auto" else devices
-    if tasks not in (0, count * num_nodes):
-        raise InputError(
-            f"trainer.devices: {count} on each of {num_nodes} machines (trainer.num_nodes) are not the {tasks} tasks "
-            "that Slurm has started; make --ntasks-per-node trainer.devices, and --nodes trainer.num_nodes"
-        )
-    if cuda and count > available:
-        raise InputError(f"trainer.devices: {count} GPUs were asked for and {available} are visible")
-    alone = count * num_nodes == 1
+    slurm = allocation()
+    if slurm:
+        if cuda:
+            check_gpus(available, min(available, num_clients), slurm, chosen=devices != "auto")
+        devices, num_nodes = devices_and_nodes(devices, num_nodes, slurm)
+    if devices == "auto":
+        devices = min(available, num_clients)
+    elif cuda and devices > available:
+        raise InputError(f"trainer.devices: {devices} GPUs were asked for and {available} are visible")
+    if num_nodes == "auto":
+        num_nodes = 1
+    alone = devices * num_nodes == 1
     return Fabric(
         accelerator="cuda" if cuda else "cpu",
-        devices=int(count),  # Lightning takes no subclass of int, which a checked number is
+        devices=int(devices),  # Lightning takes no subclass of int, which a checked number is
         num_nodes=int(num_nodes),
         precision=precision,
         strategy="auto" if alone else FederatedStrategy(start_method=start_method),
     )
-
-
-def _slurm_tasks() -> int:
-    """How many tasks Slurm has started for this job; 0 outside of Slurm, and in an interactive shell of it."""
-    return int(os.environ["SLURM_NTASKS"]) if SLURMEnvironment.detect() else 0
 
 
 def explain_memory(error: torch.OutOfMemoryError, device: torch.device) -> InputError:

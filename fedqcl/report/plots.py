@@ -8,23 +8,18 @@ without pyplot, so no window, no backend and no state shared with a user's own p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fedqcl.errors import InputError
+from fedqcl.report import style
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Rows = Sequence[Sequence[float]]
-
-# Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow (too light) and black.
-FEW_TASKS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
-INK, FAINT, BAND = "#222222", "#777777", "#F4F4F4"
 
 
 def plot_run(path: Path | str) -> list[Path]:
@@ -58,7 +53,7 @@ def plot_run(path: Path | str) -> list[Path]:
     return [_save(figure, folder.plots / f"{stem}.png") for stem, figure in figures.items()]
 
 
-def accuracy_figure(tasks: Sequence[int], accuracy: Rows, average: Sequence[float], subtitle: str = "") -> Figure:
+def accuracy_figure(tasks: Sequence[int], accuracy: style.Rows, average: Sequence[float], subtitle: str = "") -> Figure:
     """Accuracy of each task and their average over the communication rounds.
 
     Args:
@@ -70,17 +65,17 @@ def accuracy_figure(tasks: Sequence[int], accuracy: Rows, average: Sequence[floa
     figure, ax = _curves(tasks, "Test accuracy over the communication rounds", subtitle)
     _lines(ax, [[100 * value for value in row] for row in accuracy])
     rounds = range(1, len(tasks) + 1)
-    ax.plot(rounds, [100 * value for value in average], color=INK, linewidth=2.6, label="average", zorder=4)
+    ax.plot(rounds, [100 * value for value in average], color=style.INK, linewidth=2.6, label="average", zorder=4)
     ax.set_ylabel("test accuracy (%)")
     low = min(100 * value for row in [*accuracy, average] for value in row if not math.isnan(value))
     bottom = max(10 * math.floor(low / 10) - 2, -2)
     ax.set_ylim(bottom, 102)
     ax.set_yticks([tick for tick in ax.get_yticks() if bottom <= tick <= 100])
-    _legend(figure, ax)
+    style.legend(figure, ax)
     return figure
 
 
-def queues_figure(tasks: Sequence[int], queues: Rows, subtitle: str = "") -> Figure:
+def queues_figure(tasks: Sequence[int], queues: style.Rows, subtitle: str = "") -> Figure:
     """The mean queue of each past task over the communication rounds.
 
     Args:
@@ -93,25 +88,25 @@ def queues_figure(tasks: Sequence[int], queues: Rows, subtitle: str = "") -> Fig
     ax.set_ylabel("queue $Q^{(j)}$ of past task $j$, mean over clients")
     ax.set_ylim(bottom=0)
     ax.margins(y=0.08)
-    _legend(figure, ax)
+    style.legend(figure, ax)
     return figure
 
 
-def accuracy_matrix_figure(matrix: Rows, subtitle: str = "") -> Figure:
+def accuracy_matrix_figure(matrix: style.Rows, subtitle: str = "") -> Figure:
     """The accuracy matrix as a heatmap; see :func:`draw_accuracy_matrix`."""
-    figure, ax = _square(len(matrix[0]))
+    figure, ax = style.square(len(matrix[0]))
     draw_accuracy_matrix(ax, matrix, subtitle)
     return figure
 
 
-def queue_heatmap_figure(queues: Rows, num_tasks: int, subtitle: str = "") -> Figure:
+def queue_heatmap_figure(queues: style.Rows, num_tasks: int, subtitle: str = "") -> Figure:
     """The queue matrix as a heatmap; see :func:`draw_queue_heatmap`."""
-    figure, ax = _square(num_tasks - 1)
+    figure, ax = style.square(num_tasks - 1)
     draw_queue_heatmap(ax, queues, num_tasks, subtitle)
     return figure
 
 
-def draw_accuracy_matrix(ax: Axes, matrix: Rows, subtitle: str = "") -> None:
+def draw_accuracy_matrix(ax: Axes, matrix: style.Rows, subtitle: str = "") -> None:
     """Draw accuracy on task j (column) after task i (row), j <= i.
 
     Args:
@@ -122,16 +117,18 @@ def draw_accuracy_matrix(ax: Axes, matrix: Rows, subtitle: str = "") -> None:
     T = len(matrix[0])
     cells = [[100 * value if j <= i else math.nan for j, value in enumerate(row)] for i, row in enumerate(matrix)]
     cells += [[math.nan] * T for _ in range(T - len(matrix))]
-    known = _known(cells) or [0.0]
+    known = style.known(cells) or [0.0]
     low = min(10 * math.floor(min(known) / 10), 90)
     limits = (low, max(10 * math.ceil(max(known) / 10), low + 10))
-    _heatmap(ax, cells, range(1, T + 1), range(1, T + 1), limits, "viridis", "test accuracy (%)", _percent)
+    style.heatmap(ax, cells, range(1, T + 1), range(1, T + 1), limits, "viridis", "test accuracy (%)", style.percent)
     ax.set_xlabel("tested on task $j$")
     ax.set_ylabel("after learning task $i$")
-    _title(ax, "Accuracy matrix", subtitle)
+    style.title(ax, "Accuracy matrix", subtitle)
 
 
-def draw_queue_heatmap(ax: Axes, queues: Rows, num_tasks: int, subtitle: str = "") -> None:
+def draw_queue_heatmap(
+    ax: Axes, queues: style.Rows, num_tasks: int, subtitle: str = "", high: float | None = None
+) -> None:
     """Draw the mean queue of past task j (column) after the last round of task i (row), as the paper does.
 
     Args:
@@ -139,16 +136,17 @@ def draw_queue_heatmap(ax: Axes, queues: Rows, num_tasks: int, subtitle: str = "
         queues: mean over clients after each finished task, [t, T], NaN for tasks not past.
         num_tasks: T.
         subtitle: a second line below the title.
+        high: the value with the darkest colour; the highest if left out.
     """
     past = num_tasks - 1
     cells = [[value if j <= i else math.nan for j, value in enumerate(row[:past])] for i, row in enumerate(queues[1:])]
     cells += [[math.nan] * past for _ in range(past - len(cells))]
-    limits = (0.0, max(_known(cells), default=0.0) or 1.0)
+    limits = (0.0, high or max(style.known(cells), default=0.0) or 1.0)
     label = "queue $Q^{(j)}[i]$, mean over clients"
-    _heatmap(ax, cells, range(2, num_tasks + 1), range(1, num_tasks), limits, "OrRd", label, short)
+    style.heatmap(ax, cells, range(2, num_tasks + 1), range(1, num_tasks), limits, "OrRd", label, short)
     ax.set_xlabel("past task $j$")
     ax.set_ylabel("after learning task $i$")
-    _title(ax, "Virtual queue matrix", subtitle)
+    style.title(ax, "Virtual queue matrix", subtitle)
 
 
 def _columns(rounds: Sequence[dict[str, float]], name: str) -> list[list[float]]:
@@ -157,7 +155,7 @@ def _columns(rounds: Sequence[dict[str, float]], name: str) -> list[list[float]]
     return [[row[f"{name}_{task}"] for task in range(1, tasks + 1)] for row in rounds]
 
 
-def _last_rounds(tasks: Sequence[int], rows: Rows) -> list[Sequence[float]]:
+def _last_rounds(tasks: Sequence[int], rows: style.Rows) -> list[Sequence[float]]:
     """The row of each task's last round."""
     return list(dict(zip(tasks, rows, strict=True)).values())
 
@@ -166,23 +164,23 @@ def _curves(tasks: Sequence[int], title: str, subtitle: str) -> tuple[Figure, Ax
     """Axes over the rounds, every other task on a grey band and each with its number above."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = _figure(9.0, 4.6, "constrained")
+    figure = style.figure(9.0, 4.6, "constrained")
     ax = figure.add_subplot()
     spans = list(_spans(tasks))
     for task, first, last in spans:
         if task % 2 == 0:
-            ax.axvspan(first - 0.5, last + 0.5, color=BAND, zorder=0)
+            ax.axvspan(first - 0.5, last + 0.5, color=style.BAND, zorder=0)
         text = f"task {task}" if len(spans) <= 10 else str(task)
         ax.annotate(
             text, ((first + last) / 2, 1), (0, 4), ax.get_xaxis_transform(), "offset points",
-            ha="center", va="bottom", fontsize=8, color=FAINT,
+            ha="center", va="bottom", fontsize=8, color=style.FAINT,
         )  # fmt: skip
     ax.set_xlim(0.5, len(tasks) + 0.5)
     ax.set_xlabel("communication round")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(axis="y", color="#DDDDDD", linewidth=0.7)
     ax.spines[["top", "right"]].set_visible(False)
-    _title(ax, title, subtitle, above=18)
+    style.title(ax, title, subtitle, above=18)
     return figure, ax
 
 
@@ -193,94 +191,29 @@ def _spans(tasks: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         yield task, rounds[0], rounds[-1]
 
 
-def _lines(ax: Axes, rows: Rows) -> None:
+def _lines(ax: Axes, rows: style.Rows) -> None:
     """A line a task."""
     T = len(rows[0])
-    style: dict[str, Any] = {
+    look: dict[str, Any] = {
         "marker": "o" if len(rows) <= 60 else "",
         "markersize": 3.2,
         "linewidth": 1.5 if T <= 10 else 1.1,
     }
     for task, (values, color) in enumerate(zip(zip(*rows, strict=True), _task_colors(T), strict=True), start=1):
-        if _known([values]):
+        if style.known([values]):
             rounds = range(1, len(rows) + 1)
-            ax.plot(rounds, values, color=color, label=f"task {task}", **style)
+            ax.plot(rounds, values, color=color, label=f"task {task}", **look)
 
 
 def _task_colors(tasks: int) -> list[str]:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    if tasks <= len(FEW_TASKS):
-        return list(FEW_TASKS[:tasks])
+    if tasks <= len(style.FEW_TASKS):
+        return list(style.FEW_TASKS[:tasks])
     return [to_hex(colormaps["viridis"](0.93 * task / (tasks - 1))) for task in range(tasks)]
-
-
-def _heatmap(
-    ax: Axes, cells: Rows, rows: range, columns: range, limits: tuple[float, float], colors: str, label: str,
-    text: Callable[[float], str],
-) -> None:  # fmt: skip
-    """Cells with their values written in; an unknown one stays empty."""
-    from matplotlib import colormaps
-    from matplotlib.colors import Normalize
-
-    image = ax.imshow(cells, cmap=colors, vmin=limits[0], vmax=limits[1])
-    size = max(6.5, min(10.0, 100 / len(columns)))
-    cmap, norm = colormaps[colors], Normalize(*limits)
-    for i, row in enumerate(cells):
-        for j, value in enumerate(row):
-            if not math.isnan(value):
-                red, green, blue, _ = cmap(norm(value))
-                dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-                ax.text(j, i, text(value), ha="center", va="center", fontsize=size, color="white" if dark else INK)
-    ax.set_xticks(range(len(columns)), [str(task) for task in columns])
-    ax.set_yticks(range(len(rows)), [str(task) for task in rows])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    bar = figure.colorbar(image, ax=ax, shrink=0.8, label=label)
-    bar.outline.set_visible(False)
-
-
-def _figure(width: float, height: float, layout: Literal["constrained", "compressed"]) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure((width, height), dpi=150, layout=layout, facecolor="white")
-
-
-def _square(cells: int) -> tuple[Figure, Axes]:
-    side = max(3.4, min(9.0, 0.55 * cells + 1.0))
-    figure = _figure(side + 1.0, side, "compressed")
-    return figure, figure.add_subplot()
-
-
-def _title(ax: Axes, title: str, subtitle: str, above: int = 4) -> None:
-    """A bold title over a small grey line, ``above`` points over the axes."""
-    ax.set_title(title, loc="left", fontweight="bold", fontsize=12, color=INK, pad=above + (16 if subtitle else 2))
-    if subtitle:
-        ax.annotate(subtitle, (0, 1), (0, above), "axes fraction", "offset points", fontsize=9, color=FAINT)
-
-
-def _legend(figure: Figure, ax: Axes) -> None:
-    entries = len(ax.get_lines())
-    figure.legend(
-        *ax.get_legend_handles_labels(),
-        loc="outside right center",
-        frameon=False,
-        fontsize=9,
-        ncols=1 + (entries > 14),
-    )
 
 
 def _save(figure: Figure, path: Path) -> Path:
     figure.savefig(path)
     return path
-
-
-def _known(rows: Rows) -> list[float]:
-    return [value for row in rows for value in row if not math.isnan(value)]
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"

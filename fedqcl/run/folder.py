@@ -41,6 +41,7 @@ class RunFolder:
         self.checkpoint = self.path / "model.ckpt"
         self.checkpoints = self.path / "checkpoints"
         self.plots = self.path / "plots"
+        self.places = self.path / "sweep.json"
 
     @classmethod
     def create(cls, root: Path | str, name: str | None, default_name: str, config: str = "") -> RunFolder:
@@ -166,6 +167,17 @@ class RunFolder:
             return {}
         summary: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
         return summary
+
+    def write_places(self, places: Mapping[str, Any]) -> None:
+        """Write ``sweep.json``: by experiment, its title and views and where in its grid the run lies."""
+        _replace(self.places, json.dumps(places, indent=2) + "\n")
+
+    def read_places(self) -> dict[str, Any]:
+        """What ``sweep.json`` holds; empty if the run is of no sweep."""
+        if not self.places.exists():
+            return {}
+        places: dict[str, Any] = json.loads(self.places.read_text(encoding="utf-8"))
+        return places
 
 
 def _make(path: Path, config: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from fedqcl.cli.main import COMMANDS, main
+from fedqcl.cli.main import main
 from fedqcl.errors import ClientError, InputError, RankError
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.version import __version__
@@ -43,7 +43,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
         return call
 
-    for name in COMMANDS:
+    for name in ("fit", "validate", "test"):
         monkeypatch.setattr(FederatedTrainer, name, record(name))
     return made
 

@@ -1,0 +1,226 @@
+"""``fedqcl sweep``: runs what is missing of an experiment."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedqcl.cli.configs import find_experiment, read_config, shipped_experiments
+from fedqcl.cli.lightning import FederatedCLI, config_yaml
+from fedqcl.cli.words import Parser
+from fedqcl.errors import InputError
+from fedqcl.run.folder import RunFolder
+from fedqcl.sweep.experiment import Experiment, Planned
+from fedqcl.sweep.known import KnownRuns, free_name, mark, same_run
+from fedqcl.sweep.workers import Job, run_jobs
+from fedqcl.trainer import FederatedTrainer
+
+# An unfinished run goes on where it stopped.
+RESUME = ["--ckpt_path=auto"] if "ckpt_path" in inspect.signature(FederatedTrainer.fit).parameters else []
+
+
+def sweep(words: list[str]) -> int:
+    """Run the command.
+
+    Args:
+        words: what follows ``fedqcl sweep``.
+
+    Returns:
+        Exit status: 0, or 1 if a run failed; with ``--index`` that of its run.
+
+    Raises:
+        InputError: a mistake in the command line, the experiment or one of its configurations, before any run starts.
+    """
+    options = _parser().parse_args(words)
+    file = find_experiment(options.experiment)
+    experiment = Experiment(file.stem, read_config(file), options.override)
+    runs = experiment.runs()
+    known = KnownRuns(Path(options.root), _completed)
+    if options.index is not None:
+        if not 0 <= options.index < len(runs):
+            raise InputError(f"index: {options.index} is not one of the {len(runs)} runs; give 0 to {len(runs) - 1}")
+        return _run_one(Task(experiment, known, runs[options.index]))
+    print(f"{experiment.name}: {experiment.title}, {len(runs)} runs in {known.root / experiment.name}")
+    tasks = [Task(experiment, known, run) for run in runs]
+    if options.list:
+        print("\n".join(f"{index:>{len(str(len(runs)))}}  {task.state()}" for index, task in enumerate(tasks)))
+        return 0
+    return _run_missing(_without_repeats(tasks), options.jobs)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="fedqcl sweep", description="Run what is missing of an experiment's runs.")
+    parser.add_argument("experiment", help=f"a YAML file, or one of {', '.join(shipped_experiments())}; e7 is enough")
+    parser.add_argument("--list", action="store_true", help="show the runs, and which of them are finished")
+    parser.add_argument("--index", type=int, help="run exactly this one, from 0, on all devices: for a Slurm array")
+    parser.add_argument(
+        "--override",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="narrow or change the grid, as seed=0 or V=10,100, or set any option, as trainer.precision=32-true",
+    )
+    parser.add_argument("--root", default="runs", help="folder of all runs; a run that lies in it is not repeated")
+    parser.add_argument("--jobs", type=int, help="how many runs at once; by default one on each GPU, on the CPU one")
+    return parser
+
+
+class Task:
+    """A planned run and what it takes to make it.
+
+    Args:
+        experiment: whose run it is.
+        known: the runs that are there.
+        planned: the run.
+    """
+
+    def __init__(self, experiment: Experiment, known: KnownRuns, planned: Planned) -> None:
+        self.experiment = experiment
+        self.known = known
+        self.places = [planned]
+        self.config = _whole_config(planned)
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.places[0].name
+
+    def folder(self) -> RunFolder | None:
+        """The run's folder; None if there is none yet."""
+        return self.known.find(self.config)
+
+    def finished(self) -> RunFolder | None:
+        """The finished run, marked as one of the experiment; None if there is none yet."""
+        folder = self.folder()
+        if folder is None or not folder.summary.exists():
+            return None
+        for place in self.places:
+            mark(folder, self.experiment, place)
+        return folder
+
+    def state(self) -> str:
+        """How far the run is, as ``--list`` shows it."""
+        folder = self.folder()
+        state = "missing" if folder is None else "finished" if folder.summary.exists() else "unfinished"
+        return f"{state:<10}  {self.name}{f'  {folder.path}' if folder else ''}"
+
+    def job(self, *options: str) -> Job:
+        """The job that makes the run: goes on with an unfinished one, or makes one under a name that is free."""
+        root = self.known.root / self.experiment.name
+        left = self.folder() if RESUME else None
+        root, name = (left.path.parent, left.path.name) if left else (root, free_name(root, self.name))
+        words = [*self.places[0].words(), f"--trainer.root={root}", f"--trainer.name={name}"]
+        if self.config["trainer"]["logger"]:
+            tags = [self.experiment.name, *(f"{axis}={choice}" for axis, choice in self.places[0].at.items())]
+            words += [f"--trainer.logger.group={self.experiment.name}", f"--trainer.logger.tags={json.dumps(tags)}"]
+        return Job(name, (*words, *options, *RESUME), root / f"{name}.log")
+
+
+def _whole_config(planned: Planned) -> dict[str, Any]:
+    try:
+        return _parsed(planned.words())
+    except InputError as error:
+        raise InputError(f"{planned.name}: {error}") from None
+
+
+def _completed(file: Path) -> dict[str, Any]:
+    """A run's configuration with today's defaults where it lacks an option; empty if it has one that is no more."""
+    try:
+        return _parsed([f"--config={file}"])
+    except InputError:
+        return {}
+
+
+def _parsed(words: list[str]) -> dict[str, Any]:
+    cli = FederatedCLI("fit", words)
+    config: dict[str, Any] = yaml.safe_load(config_yaml(cli.parser, cli.config))
+    return config
+
+
+def _without_repeats(tasks: Sequence[Task]) -> list[Task]:
+    """Tasks of different configurations; a run that lies at several places of an experiment is made once."""
+    different: list[Task] = []
+    for task in tasks:
+        same = next((other for other in different if same_run(task.config, other.config)), None)
+        if same:
+            same.places += task.places
+        else:
+            different.append(task)
+    return different
+
+
+def _run_one(task: Task) -> int:
+    """Make one run in this process, with all devices it is given."""
+    folder = task.finished()
+    if folder:
+        print(f"{task.name}: finished already, in {folder.path}")
+        return 0
+    status = _fit(list(task.job().words))
+    task.finished()
+    return status
+
+
+def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
+    """Make the runs that are missing, in processes of their own."""
+    _check_alone()
+    missing = [task for task in tasks if not task.finished()]
+    print(f"{len(tasks) - len(missing)} finished, {len(missing)} to run", flush=True)
+    slots = _slots(missing, jobs)
+    alone = [] if any("trainer.devices" in task.places[0].options for task in missing) else ["--trainer.devices=1"]
+    made = {job: task for task in missing for job in [task.job(*alone)]}
+    failed = []
+    for number, (job, status) in enumerate(run_jobs(_fit, list(made), slots), start=1):
+        folder = made[job].finished() if status == 0 else None
+        if folder is None:
+            failed.append(f"{job.name}: {job.last_line()} ({job.log})")
+        outcome = _outcome(folder) if folder else "FAILED"
+        print(f"[{number:>{len(str(len(made)))}}/{len(made)}] {job.name}  {outcome}", flush=True)
+    if failed:
+        print("\n".join([f"{len(failed)} of {len(made)} failed:", *failed]), file=sys.stderr)
+    return int(bool(failed))
+
+
+def _check_alone() -> None:
+    """Refuse to be one of several: each would make all runs."""
+    tasks, name = int(os.environ.get("SLURM_NTASKS") or 1), os.environ.get("SLURM_JOB_NAME")
+    if tasks > 1 and name not in ("bash", "interactive"):
+        raise InputError(f"Slurm: a sweep is one task, not {tasks}; write `#SBATCH --ntasks-per-node=1`")
+
+
+def _slots(tasks: Sequence[Task], jobs: int | None) -> list[str | None]:
+    """What runs at once: each GPU's name for ``CUDA_VISIBLE_DEVICES``, None for the CPU."""
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: {jobs} is not accepted; give a whole number from 1 up")
+    gpus = _visible_gpus() if any(task.config["trainer"]["accelerator"] != "cpu" for task in tasks) else []
+    return [gpus[slot % len(gpus)] if gpus else None for slot in range(jobs or len(gpus) or 1)]
+
+
+def _visible_gpus() -> list[str]:
+    import torch
+
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return named.split(",")[:count] if named else [str(gpu) for gpu in range(count)]
+
+
+def _outcome(folder: RunFolder) -> str:
+    summary = folder.read_summary()
+    forgetting = summary["forgetting"]
+    forgotten = "" if forgetting is None else f", forgetting {forgetting:.3f}"
+    return f"accuracy {100 * summary['average_accuracy']:.1f} %{forgotten}, {summary['wall_seconds']:.0f} s"
+
+
+def _fit(words: list[str]) -> int:
+    """``fedqcl fit`` in this process; ranks of its own start it again by its command line."""
+    from fedqcl.cli.main import main
+
+    sys.argv[1:] = ["fit", *words]
+    return main(["fit", *words])

@@ -1,0 +1,128 @@
+"""The page: one HTML file that needs no other and no network."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+from fedqcl.report.runs import Run
+
+if TYPE_CHECKING:
+    from fedqcl.report.report import Chapter
+
+_SETTINGS = {
+    "alpha": "data.alpha",
+    "N": "data.num_clients",
+    "T": "data.tasks",
+    "R": "trainer.epochs",
+    "C": "trainer.rounds",
+    "M": "model.method.memory",
+    "V": "model.method.V",
+    "delta": "model.method.delta",
+    "lr": "model.optimizer.lr",
+    "scenario": "data.scenario",
+}
+_FIGURES = {
+    "accuracy %": ("average_accuracy", 100, 2),
+    "forgetting": ("forgetting", 1, 3),
+    "last task %": ("last_task_accuracy", 100, 2),
+    "seconds": ("wall_seconds", 1, 0),
+}
+
+
+def write_page(path: Path, chapters: Sequence[Chapter], runs: Sequence[Run], unfinished: Sequence[Path]) -> Path:
+    """Write the page.
+
+    Args:
+        path: the HTML file.
+        chapters: sections with their tables and figures.
+        runs: all finished runs.
+        unfinished: folders of runs that have not ended.
+
+    Returns:
+        ``path``.
+    """
+    left_out = f"Left out as unfinished: {', '.join(map(str, unfinished))}." if unfinished else ""
+    parts = {
+        "css": _file("page.css"),
+        "js": _file("page.js"),
+        "count": f"{len(runs)} run{'s' * (len(runs) != 1)}",
+        "links": " ".join(f'<a href="#{c.section.name}">{html.escape(c.section.title)}</a>' for c in chapters),
+        "chapters": "\n".join(map(_chapter, chapters)),
+        "unfinished": html.escape(left_out),
+        "runs": _runs_table(runs),
+        # "<" would end the script that holds it.
+        "configs": json.dumps([run.text for run in runs], ensure_ascii=False).replace("<", "\\u003c"),
+    }
+    path.write_text(Template(_file("page.html")).substitute(parts), encoding="utf-8")
+    return path
+
+
+def _file(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _chapter(chapter: Chapter) -> str:
+    section = chapter.section
+    stands_for = f"{section.fills} of the paper. " if section.fills else ""
+    lines = [
+        f'<section id="{html.escape(section.name)}">',
+        f"<h2>{html.escape(section.title)}</h2>",
+        f"<p class=faint>{html.escape(stands_for + _seeds(chapter))}</p>",
+        *(f'<div class="scroll">\n{table.html()}\n</div>' for table in chapter.tables),
+        '<div class="figures">',
+        *map(_figure, chapter.figures),
+        "</div>",
+        "</section>",
+    ]
+    return "\n".join(lines)
+
+
+def _seeds(chapter: Chapter) -> str:
+    counts = sorted({len(cell.runs) for cell in chapter.section.cells})
+    some = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"Seeds: {some}. Files: {chapter.section.name}.csv, .md and .tex in tables."
+
+
+def _figure(path: Path) -> str:
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    return f'<figure><img alt="{html.escape(path.stem)}" src="data:image/svg+xml;base64,{data}"></figure>'
+
+
+def _runs_table(runs: Sequence[Run]) -> str:
+    names = ["run", "data", "method", "seed", *_FIGURES, *_SETTINGS, "experiments"]
+    head = "".join(f"<th><button>{html.escape(name)}</button></th>" for name in names)
+    rows = "\n".join(_row(number, run) for number, run in enumerate(runs))
+    return f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>"
+
+
+def _row(number: int, run: Run) -> str:
+    name = html.escape(run.path.resolve().name)
+    cells = [
+        f'<td><button data-run="{number}">{name}</button></td>',
+        *map(_cell, (run.dataset, run.method, run.seed)),
+        *(_number(factor * run.figure(key), digits) for key, factor, digits in _FIGURES.values()),
+        *(_cell(run.settings.get(key, "")) for key in _SETTINGS.values()),
+        _cell(", ".join(run.places)),
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _number(value: float, digits: int) -> str:
+    """A figure, sorted by more digits than are shown."""
+    if math.isnan(value):
+        return "<td></td>"
+    return f'<td class=n data-value="{value:.6g}">{value:.{digits}f}</td>'
+
+
+def _cell(value: object) -> str:
+    """A setting; a number as short as it can be."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    text = f"{value:g}" if is_number else "" if value is None else str(value)
+    return f"<td{' class=n' * is_number}>{html.escape(text)}</td>"

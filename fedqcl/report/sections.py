@@ -1,0 +1,173 @@
+"""Runs put together: the sections of a report, and in each the runs that differ in the seed alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fedqcl.report.paper import METHODS
+from fedqcl.report.runs import Run, average, deviation
+from fedqcl.run.records import CIRCUMSTANCES
+
+OTHER = "other-runs"
+# What tells no two runs apart.
+_NO_PART = re.compile(
+    rf"seed_everything|data\.source\.(root|download|verify)|trainer\.({'|'.join(sorted(CIRCUMSTANCES))})(\..*)?"
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs at one place of a grid, which differ in the seed.
+
+    Attributes:
+        at: the place, the choice by axis, without the seed.
+        runs: one a seed.
+    """
+
+    at: dict[str, Any]
+    runs: list[Run]
+
+    def mean(self, name: str) -> float:
+        """Mean over the seeds of a number of the summary."""
+        return average([run.figure(name) for run in self.runs])
+
+    def std(self, name: str) -> float:
+        """Standard deviation over the seeds (n - 1); NaN with one."""
+        return deviation([run.figure(name) for run in self.runs])
+
+    def cost(self, name: str) -> float:
+        """Mean over the seeds of a number of the summary's ``costs``."""
+        return average([run.figure(name, "costs") for run in self.runs])
+
+    @property
+    def dataset(self) -> str:
+        """The images, as the paper calls them: ``Split-CIFAR-100``."""
+        return "Split-" + re.sub(r"(?<=[A-Za-z])(?=\d)", "-", self.runs[0].dataset)
+
+    @property
+    def method(self) -> str:
+        """Short name of the method."""
+        return self.runs[0].method
+
+
+@dataclass(frozen=True)
+class Section:
+    """An experiment's part of a report.
+
+    Attributes:
+        name: the experiment's.
+        title: in words.
+        fills: what of the paper it stands for; blank for nothing.
+        show: its views, such as ``sweep over V``.
+        cells: its runs, in order.
+    """
+
+    name: str
+    title: str
+    fills: str
+    show: list[str]
+    cells: list[Cell]
+
+    @cached_property
+    def axes(self) -> list[str]:
+        """The axes that have more than one choice, the method and the data set besides."""
+        names = dict.fromkeys(axis for cell in self.cells for axis in cell.at)
+        return [axis for axis in names if axis == "method" or len({str(cell.at.get(axis)) for cell in self.cells}) > 1]
+
+    def label(self, cell: Cell, without: Iterable[str] = ()) -> str:
+        """A cell in words: its choices but for some axes."""
+        words = [_words(axis, cell) for axis in self.axes if axis in cell.at and axis not in without]
+        return ", ".join(words) or cell.method
+
+    def panels(self, cells: Sequence[Cell] | None = None) -> dict[str, list[Cell]]:
+        """Cells by their data set."""
+        panels: dict[str, list[Cell]] = {}
+        for cell in self.cells if cells is None else cells:
+            panels.setdefault(_words("config", cell), []).append(cell)
+        return panels
+
+
+def _words(axis: str, cell: Cell) -> str:
+    value = cell.at.get(axis)
+    if axis == "config":
+        return cell.dataset
+    if axis == "method" or number(value) is None:
+        return str(value)
+    return f"{axis} {value}"
+
+
+def number(value: Any) -> float | None:
+    """A number, or a text that is one (``1e5``); None otherwise."""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def order(value: Any) -> tuple[Any, ...]:
+    """A key to sort choices by: methods as in the paper, numbers by size, texts as people do."""
+    if value in METHODS:
+        return (0, METHODS.index(value))
+    size = number(value)
+    if size is not None:
+        return (1, size)
+    return (2, [int(part) if part.isdigit() else part.lower() for part in re.split(r"(\d+)", str(value))])
+
+
+def by_choice(cells: Sequence[Cell], axis: str) -> dict[object, list[Cell]]:
+    """Cells by their choice on an axis, sorted; those without are left out."""
+    groups: dict[object, list[Cell]] = {}
+    for cell in sorted((cell for cell in cells if axis in cell.at), key=lambda cell: order(cell.at[axis])):
+        groups.setdefault(cell.at[axis], []).append(cell)
+    return groups
+
+
+def make_sections(runs: Sequence[Run]) -> list[Section]:
+    """The experiments that runs belong to, and the runs of none, which differ in whatever settings they differ in."""
+    experiments: dict[str, tuple[dict[str, Any], list[tuple[dict[str, Any], Run]]]] = {}
+    for run in runs:
+        for name, place in run.places.items():
+            members = experiments.setdefault(name, (place, []))[1]
+            members += [(at, run) for at in place["at"]]
+    sections = [
+        Section(name, place["title"], place["fills"], place["show"], _cells(members))
+        for name, (place, members) in experiments.items()
+    ]
+    sections.sort(key=lambda section: order(section.name))
+    others = [({"config": run.dataset, "method": run.method}, run) for run in runs if not run.places]
+    if others:
+        sections.append(Section(OTHER, "Other runs", "", ["table by config", "curves", "pareto"], _cells(others)))
+    return sections
+
+
+def _cells(members: Sequence[tuple[dict[str, Any], Run]]) -> list[Cell]:
+    """Cells of members; settings in which runs at one place differ become axes of their own."""
+    places: dict[str, list[tuple[dict[str, Any], Run]]] = {}
+    for at, run in members:
+        place = {axis: value for axis, value in at.items() if axis != "seed"}
+        places.setdefault(repr(sorted(place.items())), []).append((place, run))
+    extra = sorted({key for group in places.values() for key in _differing([run for _, run in group])})
+    cells: dict[str, Cell] = {}
+    for place, run in [member for group in places.values() for member in group]:
+        at = place | {_short(key, extra): run.settings[key] for key in extra if key in run.settings}
+        cells.setdefault(repr(sorted(at.items(), key=repr)), Cell(at, [])).runs.append(run)
+    return sorted(cells.values(), key=lambda cell: [order(cell.at[axis]) for axis in sorted(cell.at, key=_rank)])
+
+
+def _differing(runs: Sequence[Run]) -> set[str]:
+    keys = {key for run in runs for key in run.settings if not _NO_PART.fullmatch(key)}
+    return {key for key in keys if len({repr(run.settings.get(key)) for run in runs}) > 1}
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    """The last part of a key, or the whole if another has the same."""
+    last = key.rpartition(".")[2]
+    return last if sum(other.rpartition(".")[2] == last for other in keys) == 1 else key
+
+
+def _rank(axis: str) -> int:
+    return {"config": 0, "method": 1}.get(axis, 2)

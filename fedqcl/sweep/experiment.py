@@ -1,0 +1,200 @@
+"""An experiment: a grid of runs, each an ordinary ``fedqcl fit``.
+
+Its file has a ``title``, says what it ``fills`` and what a report is to ``show`` of it, and holds a ``grid``, or a list
+of grids whose runs are taken together. A grid has axes, the first varying slowest. An axis is an option, by a name of
+:data:`NAMES` or by its dotted key, or ``config`` or ``preset``, which are files; it has a list of choices, or a mapping
+of each choice to the options that go with it. An axis of another name has such a mapping only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+import yaml
+
+from fedqcl.errors import InputError
+
+NAMES = {
+    "method": "model.method",
+    "net": "model.net",
+    "lr": "model.optimizer.lr",
+    "V": "model.method.V",
+    "delta": "model.method.delta",
+    "M": "model.method.memory",
+    "alpha": "data.alpha",
+    "scenario": "data.scenario",
+    "N": "data.num_clients",
+    "T": "data.tasks",
+    "B": "data.batch_size",
+    "R": "trainer.epochs",
+    "C": "trainer.rounds",
+    "seed": "seed_everything",
+}
+FILES = {"config": "{}", "preset": "presets/{}"}
+BASE = "{config}"  # in the name of a preset that there is one of for each config
+_KEYS = ("title", "fills", "grid", "show")
+
+Options: TypeAlias = dict[str, Any]
+Axis: TypeAlias = "dict[Any, Options]"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of an experiment.
+
+    Attributes:
+        name: its folder's name.
+        at: where in the grid it lies, the choice by axis.
+        configs: its config files, the later one wins.
+        options: other options by dotted key.
+    """
+
+    name: str
+    at: dict[str, Any]
+    configs: tuple[str, ...]
+    options: Options
+
+    def words(self) -> list[str]:
+        """What follows ``fedqcl fit``."""
+        files = [f"--config={config}" for config in self.configs]
+        return files + [f"--{key}={_text(value)}" for key, value in self.options.items()]
+
+
+class Experiment:
+    """A grid of runs.
+
+    Args:
+        name: the experiment's name.
+        content: what its file holds.
+        overrides: ``KEY=VALUE``. ``VALUE`` may be several, with commas between. An axis gets these choices; another
+            option becomes an axis if there are several, and else is given to every run.
+
+    Raises:
+        InputError: a file or an override that does not fit together.
+    """
+
+    def __init__(self, name: str, content: Mapping[str, Any], overrides: Iterable[str] = ()) -> None:
+        self.name = name
+        for key in content:
+            if key not in _KEYS:
+                raise InputError(f"{name}: there is no key {key}; known: {', '.join(_KEYS)}")
+        self.title = str(content.get("title") or name)
+        self.fills = str(content.get("fills") or "")
+        self.show = [str(view) for view in content.get("show") or ["table"]]
+        grid = content.get("grid")
+        self._grids = [_grid(name, one) for one in (grid if isinstance(grid, list) else [grid])]
+        self._fixed: Options = {}
+        for override in overrides:
+            self._override(*_split(override))
+
+    def _override(self, key: str, values: list[Any]) -> None:
+        key = next((short for short, option in NAMES.items() if option == key), key)
+        holders = [grid for grid in self._grids if key in grid]
+        for grid in holders:
+            grid[key] = {value: _linked(key, grid[key], value) for value in map(_hashable, values)}
+        if holders:
+            return
+        if key not in NAMES | FILES and "." not in key:
+            known = dict.fromkeys([*itertools.chain(*self._grids), *NAMES, *FILES])
+            raise InputError(f"override: there is no option {key}; give a dotted key or one of {', '.join(known)}")
+        if len(values) > 1 or key in FILES:
+            for grid in self._grids:
+                grid[key] = {value: {} for value in map(_hashable, values)}
+        else:
+            self._fixed[NAMES.get(key, key)] = values[0]
+
+    def runs(self) -> list[Planned]:
+        """All runs in order; equal ones of several grids once."""
+        runs = {run.name: run for grid in self._grids for run in self._expand(grid)}
+        return list(runs.values())
+
+    def _expand(self, grid: Mapping[str, Axis]) -> Iterator[Planned]:
+        for choices in itertools.product(*(axis.items() for axis in grid.values())):
+            at = {axis: value for axis, (value, _) in zip(grid, choices, strict=True)}
+            options = {NAMES.get(axis, axis): value for axis, value in at.items() if _is_option(axis)}
+            for _, linked in choices:
+                options |= linked
+            files = {axis: str(at[axis]) for axis in FILES if axis in at}
+            base = PurePath(files.get("config", "")).stem
+            configs = tuple(FILES[axis].format(file.replace(BASE, base)) for axis, file in files.items())
+            where = at | {axis: PurePath(file.removesuffix(f"/{BASE}")).stem for axis, file in files.items()}
+            yield Planned(_name(where), where, configs, options | self._fixed)
+
+
+def _grid(experiment: str, axes: Any) -> dict[str, Axis]:
+    if not isinstance(axes, Mapping) or not axes:
+        raise InputError(f"{experiment}: grid must hold axes, such as `seed: [0, 1, 2]`")
+    return {str(axis): _axis(experiment, str(axis), choices) for axis, choices in axes.items()}
+
+
+def _axis(experiment: str, name: str, choices: Any) -> Axis:
+    """The choices of an axis with the options that go with each."""
+    if isinstance(choices, Mapping):
+        return {choice: _options(linked) for choice, linked in choices.items()}
+    if not isinstance(choices, list) or not choices:
+        raise InputError(f"{experiment}: grid.{name} must be a list of choices, such as [0, 1, 2]")
+    if not _is_option(name) and name not in FILES:
+        raise InputError(f"{experiment}: grid.{name} is no option; name one, or give each choice its options")
+    return {_hashable(choice): {} for choice in choices}
+
+
+def _options(linked: Mapping[Any, Any] | None) -> Options:
+    """Options by dotted key."""
+    return {NAMES.get(str(key), str(key)): value for key, value in (linked or {}).items()}
+
+
+def _hashable(choice: Any) -> Any:
+    """A choice as a key; a list, such as tasks of unequal size, becomes a tuple."""
+    return tuple(choice) if isinstance(choice, list) else choice
+
+
+def _linked(key: str, axis: Axis, value: Any) -> Options:
+    """The options that go with an overriding choice."""
+    named = {str(known): options for known, options in axis.items()}
+    if str(value) not in named and not _is_option(key) and key not in FILES:
+        raise InputError(f"override: {key} has no choice {value}; known: {', '.join(named)}")
+    return named.get(str(value), {})
+
+
+def _split(override: str) -> tuple[str, list[Any]]:
+    key, equals, text = override.partition("=")
+    if not key or not equals or not text:
+        raise InputError(f"override: {override!r} is not KEY=VALUE, such as seed=0 or V=10,100")
+    several = text if text[0] in "[{" else f"[{text}]" if "," in text else text
+    try:
+        value = yaml.safe_load(several)
+    except yaml.YAMLError:
+        raise InputError(f"override: {text} is no value of {key}; quote it as in YAML") from None
+    return key, value if isinstance(value, list) else [value]
+
+
+def _is_option(axis: str) -> bool:
+    return axis in NAMES or "." in axis
+
+
+def _name(at: Mapping[str, Any]) -> str:
+    """A run's name: its choices, the seed last, a number with its axis before it."""
+    parts = []
+    for axis in sorted(at, key=lambda axis: axis == "seed"):
+        text = _text(at[axis])
+        parts.append(f"{axis.rpartition('.')[2]}{text}" if is_number(text) else text)
+    return re.sub(r"[^\w.+-]+", "_", "-".join(parts))
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number, ``1e5`` included, which YAML takes for text."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedqcl.cli import main
+from fedqcl.cli.configs import find_experiment, read_config, shipped_experiments
+from fedqcl.cli.sweep import Task, _slots
+from fedqcl.run import RunFolder
+from fedqcl.sweep import Experiment, KnownRuns
+
+SMALL = ["config=quickstart", "seed=0", "C=1", "R=1", "N=2"]
+Out = Callable[[], tuple[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["fedqcl"])
+
+
+@pytest.fixture
+def out(capfd: pytest.CaptureFixture[str]) -> Out:
+    return lambda: tuple(capfd.readouterr())  # type: ignore[return-value]
+
+
+def write(name: str = "mine.yaml", **axes: object) -> str:
+    grid = {"config": ["quickstart"], "C": [1], "R": [1], "N": [2], **axes}
+    Path(name).write_text(yaml.safe_dump({"title": "Mine", "grid": grid}, sort_keys=False), encoding="utf-8")
+    return name
+
+
+def test_a_sweep_runs_what_is_missing_once(out: Out) -> None:
+    mine = write(V=[10, 100])
+    assert main(["sweep", mine, "--override", "V=10"]) == 0
+    assert out()[0].splitlines()[:2] == ["mine: Mine, 1 runs in runs/mine", "0 finished, 1 to run"]
+    assert main(["sweep", mine]) == 0
+    lines = out()[0].splitlines()
+    assert lines[1] == "1 finished, 1 to run"
+    assert lines[2].startswith("[1/1] quickstart-C1-R1-N2-V100  accuracy ")
+    folders = [RunFolder(f"runs/mine/quickstart-C1-R1-N2-V{V}") for V in (10, 100)]
+    assert [folder.read_places()["mine"]["at"][0]["V"] for folder in folders] == [10, 100]
+    configs = [read_config(folder.config) for folder in folders]
+    assert [config["model"]["method"]["init_args"]["V"] for config in configs] == [10, 100]
+    assert {config["trainer"]["devices"] for config in configs} == {1}
+    assert "average accuracy" in Path("runs/mine/quickstart-C1-R1-N2-V100.log").read_text(encoding="utf-8")
+
+    assert main(["sweep", mine, "--list"]) == 0
+    assert [line.split()[1] for line in out()[0].splitlines()[1:]] == ["finished", "finished"]
+    assert main(["sweep", write("other.yaml", delta=[0.05])]) == 0  # the quickstart's own, where V is 100
+    assert out()[0].splitlines()[1] == "1 finished, 0 to run"
+    assert set(folders[1].read_places()) == {"mine", "other"}
+
+
+def test_a_run_that_fails_is_reported_and_stops_no_other(out: Out) -> None:
+    mine = write(seed=[0], **{"data.validation": [0.9999, 0]})
+    assert main(["sweep", mine]) == 1
+    printed, errors = out()
+    assert [line.split()[0] for line in printed.splitlines()[2:]] == ["[1/2]", "[2/2]"]
+    assert printed.splitlines()[2].endswith("FAILED")
+    first, second = errors.splitlines()
+    assert first == "1 of 2 failed:"
+    assert second.startswith(
+        "quickstart-C1-R1-N2-validation0.9999-seed0: fedqcl fit: error: data.validation: 0.9999 of"
+    )
+    assert second.endswith("(runs/mine/quickstart-C1-R1-N2-validation0.9999-seed0.log)")
+    assert main(["sweep", mine, "--list"]) == 0
+    assert [line.split()[:2] for line in out()[0].splitlines()[1:]] == [["0", "missing"], ["1", "finished"]]
+
+
+def test_one_run_by_its_index(out: Out) -> None:
+    words = ["sweep", write(V=[10, 100]), "--override", "trainer.devices=1", "--index"]
+    assert main([*words, "1"]) == 0
+    assert [path.name for path in Path("runs/mine").iterdir()] == ["quickstart-C1-R1-N2-V100"]
+    assert main([*words, "1"]) == 0
+    assert out()[0].splitlines()[-1] == (
+        "quickstart-C1-R1-N2-V100: finished already, in runs/mine/quickstart-C1-R1-N2-V100"
+    )
+    assert main([*words, "2"]) == 2
+    assert out()[1] == "fedqcl sweep: error: index: 2 is not one of the 2 runs; give 0 to 1\n"
+
+
+def test_a_run_at_two_places_is_made_once(out: Out) -> None:
+    grids = [{"config": ["quickstart"], "C": [1], "R": [1], "N": [2], axis: [value]} for axis, value in PLACES]
+    Path("two.yaml").write_text(yaml.safe_dump({"grid": grids}, sort_keys=False), encoding="utf-8")
+    assert main(["sweep", "two.yaml"]) == 0
+    assert out()[0].splitlines()[1] == "0 finished, 1 to run"
+    (folder,) = [path for path in Path("runs/two").iterdir() if path.is_dir()]
+    assert [list(at)[-1] for at in RunFolder(folder).read_places()["two"]["at"]] == ["V", "delta"]
+
+
+PLACES = (("V", 100), ("delta", 0.05))  # the quickstart has both
+
+
+def test_a_run_under_another_configuration_keeps_its_name(out: Out) -> None:
+    mine = write(seed=[0])
+    assert main(["sweep", mine]) == 0
+    assert main(["sweep", mine, "--override", "V=1"]) == 0
+    assert sorted(path.name for path in Path("runs/mine").iterdir() if path.is_dir()) == [
+        "quickstart-C1-R1-N2-seed0",
+        "quickstart-C1-R1-N2-seed0-2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["e7-w"], "e7-w: there is no such experiment; did you mean e7-V? shipped ones: e1-methods, "),
+        (["e77"], "e77: there is no such experiment; shipped ones: e1-methods, "),
+        ([], "the following arguments are required: experiment"),
+        (["e7", "--indx", "3"], "unrecognized arguments: --indx 3"),
+        (["e7", "--override", *SMALL, "lr=-1"], "quickstart-FedQCL-V10-seed0: model.optimizer: Invalid learning rate"),
+        (["e7", "--override", *SMALL, "V=0"], "quickstart-FedQCL-V0-seed0: model.method.V: 0 is not accepted"),
+        (["e7", "--override", *SMALL, "V=1", "--jobs", "0"], "jobs: 0 is not accepted; give a whole number from 1 up"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_runs(words: list[str], message: str, out: Out) -> None:
+    assert main(["sweep", *words]) == 2
+    _, errors = out()
+    assert errors.startswith(f"fedqcl sweep: error: {message}")
+    assert errors.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_a_sweep_is_one_task_of_slurm(out: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_JOB_NAME", "mine")
+    assert main(["sweep", write(seed=[0])]) == 2
+    assert out()[1] == ("fedqcl sweep: error: Slurm: a sweep is one task, not 4; write `#SBATCH --ntasks-per-node=1`\n")
+
+
+def test_each_gpu_has_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedqcl.cli.sweep._visible_gpus", lambda: ["2", "5"])
+    experiment = Experiment("e", {"grid": {"config": ["cifar10", "quickstart"]}})
+    gpu, cpu = (Task(experiment, KnownRuns(Path("runs"), dict), run) for run in experiment.runs())
+    assert _slots([gpu, cpu], None) == ["2", "5"]
+    assert _slots([gpu], 3) == ["2", "5", "2"]
+    assert _slots([gpu], 1) == ["2"]
+    assert _slots([cpu], None) == [None]  # its accelerator is the CPU
+    assert _slots([cpu], 2) == [None, None]
+
+
+def test_a_run_for_wandb_is_grouped_and_tagged() -> None:
+
+    experiment = Experiment("e7-V", read_config(find_experiment("e7")), ["seed=0", "config=cifar100", "V=10"])
+    (planned,) = experiment.runs()
+    words = Task(experiment, KnownRuns(Path("runs"), dict), planned).job().words
+    assert "--trainer.logger.group=e7-V" in words
+    assert '--trainer.logger.tags=["e7-V", "seed=0", "config=cifar100", "method=FedQCL", "V=10"]' in words
+    assert "--trainer.name=cifar100-FedQCL-V10-seed0" in words
+
+
+@pytest.mark.parametrize("name", shipped_experiments())
+def test_the_ends_of_every_experiment_are_commands_that_fit_takes(name: str) -> None:
+    """As they are shipped; of the first experiment every method."""
+    experiment = Experiment(name, read_config(find_experiment(name)))
+    runs = experiment.runs()
+    for planned in runs[:11] if name == "e1-methods" else (runs[0], runs[-1]):
+        config = Task(experiment, KnownRuns(Path("runs"), dict), planned).config
+        assert config["seed_everything"] == planned.at["seed"]
+        assert config["model"]["method"]["class_path"] == f"fedqcl.methods.{planned.at['method']}"
+
+
+def test_there_is_a_file_for_each_experiment() -> None:
+    assert [name.partition("-")[0] for name in shipped_experiments()] == [f"e{number}" for number in range(1, 18)]
+    for name in shipped_experiments():
+        assert find_experiment(name.partition("-")[0]) == find_experiment(name)
+
+
+def test_a_run_that_lacks_a_newer_option_is_known(out: Out) -> None:
+    mine = write(seed=[0])
+    assert main(["sweep", mine]) == 0
+    config = Path("runs/mine/quickstart-C1-R1-N2-seed0/config.yaml")
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("      queue_loss: batches\n", ""), encoding="utf-8")
+    assert config.read_text(encoding="utf-8") != text
+    out()
+    assert main(["sweep", mine, "--list"]) == 0
+    assert out()[0].splitlines()[1].split()[1] == "finished"
+    assert main(["sweep", mine, "--list", "--override", "model.method.queue_loss=mean"]) == 0
+    assert out()[0].splitlines()[1].split()[1] == "missing"
+
+
+def test_the_places_are_plain_json(out: Out) -> None:
+    assert main(["sweep", write(seed=[0])]) == 0
+    text = Path("runs/mine/quickstart-C1-R1-N2-seed0/sweep.json").read_text(encoding="utf-8")
+    assert json.loads(text)["mine"]["at"] == [{"config": "quickstart", "C": 1, "R": 1, "N": 2, "seed": 0}]

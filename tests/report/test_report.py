@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from fedqcl.errors import InputError
+from fedqcl.report.report import make_report
+
+from ..helpers.fake_runs import made_up_summary, write_runs
+
+
+def test_an_experiment_becomes_a_page_tables_and_figures(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs", "e7-V", ["seed=0", "config=cifar100", "V=10,200"])
+    out = tmp_path / "report"
+    assert make_report([tmp_path / "runs"], out) == out / "index.html"
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.*")) == [
+        *(f"figures/e7-V-sweep-V-Split-CIFAR-100-{name}.svg" for name in ("accuracy", "forgetting", "last-task")),
+        "index.html",
+        *(f"tables/e7-V.{suffix}" for suffix in ("csv", "md", "tex")),
+    ]
+    assert "54.52 ± 0.84" in (out / "tables/e7-V.md").read_text(encoding="utf-8")
+
+
+def test_equal_runs_give_equal_files(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs", "e9-queues-V", ["seed=0", "V=10"])
+    contents = []
+    for name in ("a", "b"):
+        make_report([tmp_path / "runs"], tmp_path / name)
+        contents.append([path.read_bytes() for path in sorted((tmp_path / name).rglob("*.*"))])
+    assert contents[0] == contents[1]
+
+
+def test_runs_of_no_experiment_are_compared_too(tmp_path: Path) -> None:
+    for method in ("ER", "FedQCL"):
+        folder = tmp_path / "runs" / method
+        folder.mkdir(parents=True)
+        config = f"model: {{method: {{class_path: x.{method}}}}}\ndata: {{source: {{class_path: x.Digits}}}}\n"
+        (folder / "config.yaml").write_text(config, encoding="utf-8")
+        summary = made_up_summary(method, 3, 0, method) | {"queue_matrix": None}
+        (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    make_report([tmp_path / "runs"], tmp_path / "report")
+    assert sorted(path.name for path in (tmp_path / "report/figures").iterdir()) == [
+        "other-runs-curves-Split-Digits-accuracy.svg",
+        "other-runs-curves-Split-Digits-forgetting.svg",
+        "other-runs-pareto-Split-Digits.svg",
+    ]
+
+
+def test_a_view_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    (path,) = write_runs(tmp_path / "runs", "e9-queues-V", ["seed=0", "V=10"])
+    places = path / "sweep.json"
+    places.write_text(places.read_text(encoding="utf-8").replace("queues over V", "cues over V"), encoding="utf-8")
+    with pytest.raises(
+        InputError, match="e9-queues-V: there is no view 'cues over V'; known: table, complexity, curves"
+    ):
+        make_report([tmp_path / "runs"], tmp_path / "report")
+
+
+def test_where_nothing_can_be_written_is_named(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs", "e9-queues-V", ["seed=0", "V=10"])
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"out: \S+/file\S* cannot be written"):
+        make_report([tmp_path / "runs"], tmp_path / "file")
+
+
+def test_a_thousand_runs_take_seconds(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs", "e1-methods", [f"seed={','.join(map(str, range(31)))}"])
+    started = time.perf_counter()
+    make_report([tmp_path / "runs"], tmp_path / "report")
+    assert len(list((tmp_path / "runs/e1-methods").iterdir())) == 31 * 33
+    assert time.perf_counter() - started < 30

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedqcl.errors import InputError
+from fedqcl.metrics import average_accuracy, forgetting
+from fedqcl.report.runs import Run, accuracy_after, average, deviation, forgetting_after, read_runs
+
+nan = math.nan
+MATRIX = [[0.9, 0.1, 0.1], [0.95, 0.8, 0.1], [0.7, 0.5, 0.6]]
+
+
+def write(path: Path, finished: bool = True, config: str = "seed_everything: 3\n") -> Path:
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text(config, encoding="utf-8")
+    if finished:
+        summary = {"average_accuracy": 0.6, "forgetting": None, "accuracy_matrix": [[0.6, None]], "queue_matrix": None}
+        (path / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    return path
+
+
+def test_runs_are_found_at_any_depth_once(tmp_path: Path) -> None:
+    deep, plain = write(tmp_path / "a" / "b" / "deep"), write(tmp_path / "plain")
+    (deep / "plots" / "x").mkdir(parents=True)
+    late = write(tmp_path / "a" / "late", finished=False)
+    write(tmp_path / ".hidden" / "run")
+    finished, unfinished = read_runs([tmp_path, tmp_path / "a", plain])
+    assert [run.path for run in finished] == [deep, plain]
+    assert set(unfinished) == {late}
+
+
+def test_what_a_run_says_of_itself(tmp_path: Path) -> None:
+    config = """
+seed_everything: 3
+trainer: {rounds: 10}
+model:
+  method: {class_path: fedqcl.methods.FedQCL, init_args: {V: 20.0}}
+  net: {class_path: mine.Net}
+data: {source: {class_path: fedqcl.data.sources.CIFAR100, init_args: {root: data}}, alpha: 10.0, augment: null}
+"""
+    ((run,), _) = read_runs([write(tmp_path / "run", config=config)])
+    assert run.settings == {
+        "seed_everything": 3,
+        "trainer.rounds": 10,
+        "model.method": "FedQCL",
+        "model.method.V": 20.0,
+        "model.net": "Net",
+        "data.source": "CIFAR100",
+        "data.source.root": "data",
+        "data.alpha": 10.0,
+        "data.augment": None,
+    }
+    assert (run.dataset, run.method, run.seed) == ("CIFAR100", "FedQCL", 3)
+    assert run.figure("average_accuracy") == 0.6
+    assert math.isnan(run.figure("forgetting"))
+    assert math.isnan(run.figure("nothing"))
+    assert run.accuracy[0][0] == 0.6
+    assert math.isnan(run.accuracy[0][1])
+    assert run.queues == []
+    assert run.places == {}
+
+
+def test_a_run_without_a_config_is_still_a_run(tmp_path: Path) -> None:
+    write(tmp_path / "run").joinpath("config.yaml").unlink()
+    ((run,), _) = read_runs([tmp_path])
+    assert (run.settings, run.dataset, run.method, run.seed) == ({}, "", "", None)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: there is no such folder; give runs' folders, or a folder that"):
+        read_runs(["nowhere"])
+    with pytest.raises(InputError, match=r"no finished run there; a finished one has a summary\.json$"):
+        read_runs([tmp_path])
+    write(tmp_path / "run").joinpath("summary.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match=r"run: cannot be read \(.*\); remove it or leave it out$"):
+        read_runs([tmp_path])
+
+
+def test_curves_are_the_metrics_of_the_first_rows() -> None:
+    matrix = torch.tensor(MATRIX)
+    assert accuracy_after(MATRIX) == pytest.approx([0.9, 0.875, 0.6])
+    assert accuracy_after(MATRIX) == pytest.approx([float(average_accuracy(matrix[:t])) for t in (1, 2, 3)])
+    # After task 3: 0.95 - 0.7 and 0.8 - 0.5; the 0.1 of task 2 before it was learned does not count.
+    assert forgetting_after(MATRIX) == pytest.approx([nan, -0.05, 0.275], nan_ok=True)
+    assert forgetting_after(MATRIX) == pytest.approx([float(forgetting(matrix[:t])) for t in (1, 2, 3)], nan_ok=True)
+
+
+def test_mean_and_deviation_of_a_sample() -> None:
+    assert average([1.0, nan, 3.0]) == 2.0
+    assert deviation([1.0, nan, 3.0]) == pytest.approx(math.sqrt(2))
+    assert math.isnan(average([nan]))
+    assert math.isnan(deviation([1.0]))
+
+
+def test_numbers_that_are_no_numbers_are_nan() -> None:
+    assert math.isnan(Run(Path(), "", {"x": "text"}).figure("x"))

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedqcl.report.runs import Run
+from fedqcl.report.sections import OTHER, make_sections, order
+
+
+def run(
+    accuracy: float = 0.5, seed: int = 0, at: list[dict[str, Any]] | None = None, method: str = "FedQCL",
+    source: str = "CIFAR100", experiment: str = "e7-V", **settings: Any,
+) -> Run:  # fmt: skip
+    config = {
+        "seed_everything": seed,
+        "trainer": {"devices": seed + 1, "root": "runs", "rounds": settings.pop("rounds", 10)},
+        "model": {"method": {"class_path": f"fedqcl.methods.{method}", "init_args": settings}},
+        "data": {"source": {"class_path": f"fedqcl.{source}", "init_args": {"root": f"data{seed}"}}},
+    }
+    places = {experiment: {"title": "V", "fills": "Figure 3", "show": ["sweep over V"], "at": at}} if at else {}
+    return Run(Path(f"{method}-{seed}"), yaml.safe_dump(config), {"average_accuracy": accuracy, "seed": seed}, places)
+
+
+def test_runs_that_differ_in_the_seed_alone_are_a_cell() -> None:
+    runs = [
+        run(accuracy, seed, [{"seed": seed, "method": "FedQCL", "V": 10}]) for seed, accuracy in enumerate((0.4, 0.6))
+    ]
+    (section,) = make_sections(runs)
+    (cell,) = section.cells
+    assert (section.name, section.title, section.fills, section.show) == ("e7-V", "V", "Figure 3", ["sweep over V"])
+    assert cell.at == {"method": "FedQCL", "V": 10}
+    assert cell.mean("average_accuracy") == pytest.approx(0.5)
+    assert cell.std("average_accuracy") == pytest.approx(0.02**0.5)
+    assert (cell.method, cell.dataset) == ("FedQCL", "Split-CIFAR-100")
+
+
+def test_cells_are_sorted_as_a_reader_expects() -> None:
+    runs = [
+        run(at=[{"config": config, "method": method, "alpha": alpha}], method=method, source=source)
+        for config, source in (("cifar100", "CIFAR100"), ("cifar10", "CIFAR10"))
+        for method in ("FedQCL", "Mine", "FedAvg")
+        for alpha in ("1e5", 10, 0.1)
+    ]
+    (section,) = make_sections(runs)
+    assert [section.label(cell) for cell in section.cells[:9]] == [
+        f"Split-CIFAR-10, {method}, alpha {alpha}"
+        for method in ("FedAvg", "FedQCL", "Mine")
+        for alpha in (0.1, 10, "1e5")
+    ]
+    assert section.label(section.cells[0], ["config", "alpha"]) == "FedAvg"
+    assert {dataset: len(cells) for dataset, cells in section.panels().items()} == {
+        "Split-CIFAR-10": 9,
+        "Split-CIFAR-100": 9,
+    }
+
+
+def test_settings_in_which_runs_at_one_place_differ_become_axes() -> None:
+    runs = [run(at=[{"method": "FedQCL", "V": 10}], rounds=rounds, seed=seed) for rounds in (1, 10) for seed in (0, 1)]
+    (section,) = make_sections(runs)
+    assert [cell.at for cell in section.cells] == [
+        {"method": "FedQCL", "V": 10, "rounds": 1},
+        {"method": "FedQCL", "V": 10, "rounds": 10},
+    ]
+    assert [len(cell.runs) for cell in section.cells] == [2, 2]
+    assert [section.label(cell) for cell in section.cells] == ["FedQCL, rounds 1", "FedQCL, rounds 10"]
+
+
+def test_a_run_is_in_every_experiment_and_place_it_belongs_to() -> None:
+    both = run(at=[{"V": 10}, {"delta": 1}])
+    both.places["e8-delta"] = {"title": "Tolerance", "fills": "", "show": [], "at": [{"delta": 1}]}
+    sections = make_sections([both, run(experiment="e10-x", at=[{"V": 1}])])
+    assert [section.name for section in sections] == ["e7-V", "e8-delta", "e10-x"]
+    assert [cell.at for cell in sections[0].cells] == [{"delta": 1}, {"V": 10}]
+
+
+def test_runs_of_no_experiment_are_told_apart_by_their_settings() -> None:
+    (section,) = make_sections([run(V=10.0), run(V=10.0, seed=1), run(V=20.0), run(method="ER")])
+    assert section.name == OTHER
+    assert [section.label(cell) for cell in section.cells] == ["ER", "FedQCL, V 10.0", "FedQCL, V 20.0"]
+    assert [len(cell.runs) for cell in section.cells] == [1, 2, 1]
+
+
+def test_order() -> None:
+    assert sorted(["x10", "x9", "1e5", 10, -1, "FedQCL", "FedAvg", "ER"], key=order) == [
+        *("FedAvg", "ER", "FedQCL", -1, 10, "1e5", "x9", "x10"),
+    ]

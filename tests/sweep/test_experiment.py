@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedqcl.errors import InputError
+from fedqcl.sweep import Experiment
+
+GRID = {"seed": [0, 1], "config": ["cifar100"], "method": ["ER", "FedQCL"], "alpha": [0.1, "1e5"]}
+
+
+def experiment(*overrides: str, grid: Any = GRID, **more: Any) -> Experiment:
+    return Experiment("mine", {"grid": grid, **more}, overrides)
+
+
+def names(*overrides: str, grid: Any = GRID) -> list[str]:
+    return [run.name for run in experiment(*overrides, grid=grid).runs()]
+
+
+def test_the_first_axis_varies_slowest_and_the_seed_is_named_last() -> None:
+    assert names() == [
+        *("cifar100-ER-alpha0.1-seed0", "cifar100-ER-alpha1e5-seed0"),
+        *("cifar100-FedQCL-alpha0.1-seed0", "cifar100-FedQCL-alpha1e5-seed0"),
+        *("cifar100-ER-alpha0.1-seed1", "cifar100-ER-alpha1e5-seed1"),
+        *("cifar100-FedQCL-alpha0.1-seed1", "cifar100-FedQCL-alpha1e5-seed1"),
+    ]
+
+
+def test_a_run_is_words_for_fit() -> None:
+    run = experiment().runs()[1]
+    assert run.at == {"seed": 0, "config": "cifar100", "method": "ER", "alpha": "1e5"}
+    assert run.words() == ["--config=cifar100", "--seed_everything=0", "--model.method=ER", "--data.alpha=1e5"]
+
+
+def test_a_choice_brings_its_options() -> None:
+    grid = {"R": {1: {"C": 50}, 5: {"C": 10}}, "passes": {"online": {"B": 10, "data.augment": None}}}
+    runs = experiment(grid=grid).runs()
+    assert [run.options for run in runs] == [
+        {"trainer.epochs": 1, "trainer.rounds": 50, "data.batch_size": 10, "data.augment": None},
+        {"trainer.epochs": 5, "trainer.rounds": 10, "data.batch_size": 10, "data.augment": None},
+    ]
+    assert runs[0].name == "R1-online"
+    assert runs[0].words()[-1] == "--data.augment=null"
+
+
+def test_a_preset_is_a_second_config_that_wins() -> None:
+    run = experiment("preset=fair", "seed=0").runs()[0]
+    assert run.configs == ("cifar100", "presets/fair")
+    assert run.name == "cifar100-ER-alpha0.1-fair-seed0"
+
+
+def test_a_preset_may_be_one_for_each_config() -> None:
+    run = experiment("preset=fair/{config}", "seed=0").runs()[0]
+    assert run.configs == ("cifar100", "presets/fair/cifar100")
+    assert run.at["preset"] == "fair"
+    assert run.name == "cifar100-ER-alpha0.1-fair-seed0"
+
+
+def test_an_override_narrows_an_axis_by_either_of_its_names() -> None:
+    assert names("seed=1", "method=ER", "alpha=1e5") == ["cifar100-ER-alpha1e5-seed1"]
+    assert names("seed_everything=1", "model.method=ER", "data.alpha=[1e5]") == ["cifar100-ER-alpha1e5-seed1"]
+
+
+def test_an_override_keeps_what_goes_with_a_choice() -> None:
+    grid = {"R": {1: {"C": 50}, 5: {"C": 10}}}
+    (run,) = experiment("R=5", grid=grid).runs()
+    assert run.options == {"trainer.epochs": 5, "trainer.rounds": 10}
+    (new,) = experiment("R=2", grid=grid).runs()
+    assert new.options == {"trainer.epochs": 2}
+
+
+def test_an_override_of_one_value_is_for_every_run_and_wins() -> None:
+    grid = {"R": {1: {"C": 50}, 5: {"C": 10}}}
+    runs = experiment("C=2", "trainer.precision=32-true", grid=grid).runs()
+    assert [run.options["trainer.rounds"] for run in runs] == [2, 2]
+    assert {run.options["trainer.precision"] for run in runs} == {"32-true"}
+    assert [run.name for run in runs] == ["R1", "R5"]
+
+
+def test_an_override_of_several_values_is_a_new_axis() -> None:
+    assert names("V=10,100", "seed=0", "alpha=0.1", "method=FedQCL") == [
+        "cifar100-FedQCL-alpha0.1-V10-seed0",
+        "cifar100-FedQCL-alpha0.1-V100-seed0",
+    ]
+    (run,) = experiment("T=[[2, 3]]", grid={"seed": [0]}).runs()
+    assert run.words() == ["--seed_everything=0", "--data.tasks=[2, 3]"]
+
+
+def test_several_grids_are_taken_together() -> None:
+    grids = [{"method": ["FedQCL"], "V": [1, 2]}, {"method": ["FedQCL"], "delta": [0]}]
+    assert names(grid=grids) == ["FedQCL-V1", "FedQCL-V2", "FedQCL-delta0"]
+    assert names("V=2", grid=grids) == ["FedQCL-V2", "FedQCL-delta0"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"grid": {"seed": [0]}, "shwo": []}, "mine: there is no key shwo; known: title, fills, grid, show"),
+        ({}, r"mine: grid must hold axes, such as `seed: \[0, 1, 2\]`"),
+        ({"grid": {"seed": 0}}, r"mine: grid.seed must be a list of choices, such as \[0, 1, 2\]"),
+        ({"grid": {"speed": [0]}}, "mine: grid.speed is no option; name one, or give each choice its options"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}$"):
+        Experiment("mine", content)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed", "override: 'seed' is not KEY=VALUE, such as seed=0 or V=10,100"),
+        ("sed=0", r"override: there is no option sed; give a dotted key or one of seed, passes, method, .*"),
+        ("passes=twice", "override: passes has no choice twice; known: online, offline"),
+        ("V=[1", r"override: \[1 is no value of V; quote it as in YAML"),
+    ],
+)
+def test_an_override_that_does_not_fit_is_refused(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}$"):
+        experiment(override, grid={"seed": [0], "passes": {"online": {}, "offline": {}}})

@@ -1,0 +1,79 @@
+"""Every experiment of the paper, small, on Split-Digits: from `fedqcl sweep` to the page that `fedqcl report` makes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedqcl.cli import main
+from fedqcl.cli.configs import shipped_experiments
+
+QUICK = ["config=quickstart", "seed=0", "C=1", "R=1", "N=2", "model.net.width=4"]
+# Two choices of what each experiment is about; the runs of one are often runs of another, and made once.
+FEW = {
+    "e1-methods": ["method=FedAvg,FedQCL"],
+    "e2-curves": ["method=FedAvg,FedQCL"],
+    "e3-pareto": ["method=FedAvg,FedQCL"],
+    "e4-more-curves": ["method=FedAvg,FedQCL"],
+    "e5-alpha": ["method=FedQCL", "alpha=1,1e5"],
+    "e6-memory": ["method=FedQCL", "M=50,100"],
+    "e7-V": ["V=50,100"],
+    "e8-delta": ["delta=-1,0.05"],
+    "e9-queues-V": ["V=50,100"],
+    "e10-class-incremental": ["method=FedAvg,FedQCL", "alpha=1e5"],
+    "e11-clients": ["method=FedQCL", "N=2,3"],
+    "e12-epochs": ["method=FedQCL", "R=1,2"],
+    "e13-online": ["method=FedQCL"],
+    "e14-tasks": ["method=FedQCL", "T=2,5"],
+    "e15-V-delta": ["V=50,100", "delta=-1,0.05"],
+    "e16-queues": ["alpha=1,1e5", "delta=-1,0.05"],
+    "e17-complexity": ["method=FedAvg,FedQCL"],
+}
+# The whole grids, but for tasks that ten digits cannot be split into.
+ALL: dict[str, list[str]] = {name: [] for name in FEW} | {"e14-tasks": ["T=2,5,10"]}
+
+
+def sweep_and_report(grids: dict[str, list[str]], jobs: str) -> str:
+    for name, overrides in grids.items():
+        axis = {"N": "e11-clients", "R": "e12-epochs"}
+        quick = [word for word in QUICK if axis.get(word.partition("=")[0]) != name]
+        assert main(["sweep", name, "--override", *quick, *overrides, "--jobs", jobs]) == 0
+    assert main(["report", "runs"]) == 0
+    return Path("report/index.html").read_text(encoding="utf-8")
+
+
+def check(page: str) -> None:
+    figures = sorted(path.name for path in Path("report/figures").iterdir())
+    for name in FEW:
+        assert f'<section id="{name}">' in page
+        assert {path.suffix for path in Path("report/tables").glob(f"{name}.*")} == {".md", ".csv", ".tex"}
+    for start in (
+        *("e2-curves-curves", "e3-pareto-pareto", "e4-more-curves-curves", "e5-alpha-sweep-alpha", "e6-memory-sweep-M"),
+        *("e7-V-sweep-V", "e8-delta-pareto", "e9-queues-V-queues-V", "e11-clients-sweep-N", "e12-epochs-sweep-R"),
+        *("e13-online-sweep-passes", "e14-tasks-sweep-T", "e15-V-delta-sweep-delta", "e15-V-delta-pareto-V"),
+        *("e16-queues-queues-delta", "e16-queues-queues-alpha"),
+    ):
+        assert any(figure.startswith(f"{start}-Split-Digits") for figure in figures), start
+    assert page.count("<figure>") == len(figures)
+    assert "M + K + d" in re.sub(r"(?s).*<section id=.e17-complexity.>", "", page)
+
+
+@pytest.fixture(autouse=True)
+def _work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["fedqcl"])
+
+
+def test_two_choices_of_every_experiment() -> None:
+    assert list(FEW) == shipped_experiments()
+    check(sweep_and_report(FEW, jobs="2"))
+    # FedAvg and FedQCL in either scenario, and FedQCL once each for M, V, delta, alpha, N, R, T and online.
+    assert len(list(Path("runs").glob("*/*/summary.json"))) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_whole_grid_of_every_experiment() -> None:
+    check(sweep_and_report(ALL, jobs="2"))
