@@ -232,9 +232,8 @@ class FederatedTrainer:
         evaluator = Evaluator(fabric, data.evaluation_pool(fabric.device, data.evaluated_on), data.spec)
         tracker = Tracker(evaluator, log, schedule, engine.server.num_bytes, self._started)
         state = RunState(engine, tracker, self._made_with(learner, data))
-        tables = [log.folder.metrics, log.folder.clients] if log.folder else []
-        every, say = self.checkpoint_every, log.say
-        with CheckpointKeeper(state, schedule, start, every, tables, say, asked_to_stop) as keeper:
+        every = self.checkpoint_every
+        with CheckpointKeeper(state, schedule, start, every, log.say, asked_to_stop) as keeper:
             loop.fit(learner.method, engine, schedule, tracker, keeper)
             keeper.settle()
         summary = {
@@ -255,7 +254,7 @@ class FederatedTrainer:
         run = find_run(ckpt_path, self.root, self.name, self.config) if ckpt_path else None
         if ckpt_path and run:
             held.enter_context(run.held())
-            self._start = go_on(run, ckpt_path, self._made_with(learner, data), self.rounds)
+            self._start = go_on(run, ckpt_path, self._made_with(learner, data))
             return
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
         run = RunFolder.create(self.root, self.name, name, self.config_text)
