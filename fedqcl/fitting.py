@@ -128,9 +128,8 @@ class Fitting:
         log.start(self._info(needed), start.run_id, schedule.rounds_before(start.position))
         tracker = Tracker(evaluator, log, schedule, Costs(engine), options.started)
         state = RunState(engine, tracker, self.made_with)
-        tables = [log.folder.metrics, log.folder.clients] if log.folder else []
-        every, say = options.checkpoint_every, log.say
-        with CheckpointKeeper(state, schedule, start, every, tables, say, asked_to_stop) as keeper:
+        every = options.checkpoint_every
+        with CheckpointKeeper(state, schedule, start, every, log.say, asked_to_stop) as keeper:
             loop.fit(self.learner.method, engine, schedule, tracker, keeper)
             keeper.settle()
         summary = {

@@ -14,13 +14,8 @@ from fedqcl.checkpoint.directory import Checkpoints, is_checkpoint
 from fedqcl.checkpoint.state import read_run
 from fedqcl.errors import InputError
 from fedqcl.run.folder import RunFolder
+from fedqcl.run.records import CIRCUMSTANCES
 
-# Of the trainer's options, those that may be given anew: the result does not depend on them, but for how devices of
-# another kind round.
-FREE = (
-    *("accelerator", "devices", "num_nodes", "executor", "concurrency", "root", "name", "logger", "console"),
-    *("checkpoint_every", "grace", "timeout", "start_method"),
-)
 SHOWN = 3
 
 
@@ -63,17 +58,16 @@ def folder_of_run(path: Path) -> Path:
     return path.parent if path.is_file() else path
 
 
-def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any], rounds: int) -> Start:
+def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any]) -> Start:
     """Put a run's folder back to its last good checkpoint.
 
     Args:
         run: the run.
         ckpt_path: as for :func:`find_run`; a checkpoint is gone on from itself, if it is good.
         made_with: the configuration and the problem as they are now.
-        rounds: ``C``.
 
     Raises:
-        InputError: the run was made with something else, or its tables are damaged.
+        InputError: the run was made with something else, or none of its checkpoints is whole.
     """
     token = secrets.token_hex(4)
     checkpoints = Checkpoints(run.checkpoints)
@@ -86,7 +80,7 @@ def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any], rounds: int
     check_same(run, saved["made_with"] if saved else {"config": _read_config(run)}, made_with)
     checkpoints.keep_up_to(checkpoint)
     task, round = saved["position"] if saved else (0, 0)
-    run.cut_back(task * rounds + round, rounds)
+    run.put_back(saved["tables"] if saved else {})
     if checkpoint is None:
         lines = [*lines, f"{run.path} has no checkpoint: it starts at its beginning"]
     elif lines:
@@ -114,7 +108,7 @@ def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any]) -> Non
 def differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
     """The keys in which two configurations differ, where that changes results, with both values."""
     group, _, option = key.partition(".")
-    if group == "trainer" and option.partition(".")[0] in FREE:
+    if group == "trainer" and option.partition(".")[0] in CIRCUMSTANCES:
         return
     if isinstance(then, dict) and isinstance(now, dict):
         for name in dict.fromkeys([*then, *now]):

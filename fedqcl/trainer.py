@@ -232,7 +232,7 @@ class FederatedTrainer:
         run = find_run(ckpt_path, self.root, self.name, self.config) if ckpt_path else None
         if ckpt_path and run:
             held.enter_context(run.held())
-            self._start = go_on(run, ckpt_path, self._made_with(learner, data), self.rounds)
+            self._start = go_on(run, ckpt_path, self._made_with(learner, data))
             return
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
         run = RunFolder.create(self.root, self.name, name, self.config_text)

@@ -195,13 +195,13 @@ def test_a_checkpoint_is_plain_tensors_and_numbers_with_a_file_a_client(tmp_path
     assert torch.load(newest / "run.pt")["position"] == [1, 2]
 
 
-def test_the_tables_lack_rounds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [cut, Path.unlink, Path.touch])
+@pytest.mark.parametrize("table", ["metrics.csv", "clients.csv"])
+def test_damaged_tables_are_put_back(table: str, damage: Any, whole: dict[str, Any], tmp_path: Path) -> None:
     stopped(small_trainer(tmp_path, name="x"), 1, 1)
-    table = tmp_path / "x" / "metrics.csv"
-    lines = table.read_text().splitlines(keepends=True)
-    table.write_text("".join(lines[:2] + lines[3:]))
-    with pytest.raises(InputError, match=r"^ckpt_path: .*metrics.csv lacks rounds"):
-        fit(small_trainer(tmp_path), ckpt_path=str(tmp_path / "x"))
+    damage(tmp_path / "x" / table)
+    fit(small_trainer(tmp_path), ckpt_path=str(tmp_path / "x"))
+    assert outcome(tmp_path / "x") == whole
 
 
 @pytest.mark.parametrize("ckpt_path", ["x", "last", "auto"])

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -102,14 +102,13 @@ def write_part(draft: Path, files: Mapping[str, Any], rank: int) -> None:
     _write_json(draft / _part(rank), {name: _digest(draft / name) for name in files})
 
 
-def publish(draft: Path, target: Path, ranks: int, beside: Iterable[Path], cancelled: Event) -> None:
+def publish(draft: Path, target: Path, ranks: int, cancelled: Event) -> None:
     """Wait for all ranks' parts, then give the checkpoint its name.
 
     Args:
         draft: the hidden folder.
         target: what it becomes.
         ranks: how many parts there are.
-        beside: files that the checkpoint counts on, to be on the disk before it.
         cancelled: set if a part will not come.
     """
     parts = [draft / _part(rank) for rank in range(ranks)]
@@ -121,8 +120,6 @@ def publish(draft: Path, target: Path, ranks: int, beside: Iterable[Path], cance
         files |= json.loads(part.read_text(encoding="utf-8"))
         part.unlink()
     _write_json(draft / MANIFEST, dict(sorted(files.items())))
-    for file in beside:
-        _sync(file)
     _sync(draft)
     draft.rename(target)
     _sync(target.parent)

@@ -70,7 +70,6 @@ class CheckpointKeeper(Keeper):
         schedule: tasks and rounds.
         start: where the run starts; the same on every rank.
         every: rounds from one checkpoint to the next. One stands at the end of every task in any case.
-        beside: files that are to be on the disk as far as a checkpoint goes; the first rank's.
         say: shows the user a line.
         asked_to_stop: the signal that this rank has got, or 0.
     """
@@ -81,7 +80,6 @@ class CheckpointKeeper(Keeper):
         schedule: Schedule,
         start: Start,
         every: int = 1,
-        beside: Sequence[Path] = (),
         say: Callable[[str], None] = print,
         asked_to_stop: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -91,7 +89,6 @@ class CheckpointKeeper(Keeper):
         self.position = start.position
         self.every = every
         self._token = start.token
-        self._beside = beside
         self._say = say
         self._asked_to_stop = asked_to_stop
         self._fabric = state.engine.fabric
@@ -158,7 +155,7 @@ class CheckpointKeeper(Keeper):
         files = self.state.files(self.position)
 
         def publish_it(cancelled: Event) -> None:
-            publish(draft, self.checkpoints.path / name, self._fabric.world_size, self._beside, cancelled)
+            publish(draft, self.checkpoints.path / name, self._fabric.world_size, cancelled)
             self.checkpoints.prune()
 
         return _Writing(

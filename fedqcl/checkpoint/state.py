@@ -1,7 +1,8 @@
 """All that a run goes on from.
 
-That is the server, every client's state and the tracker's counts. Optimizers start afresh in every round and all
-randomness is keyed, so there is nothing else. A client has a file of its own: any number of ranks can go on.
+That is the server, every client's state, the tracker's counts and the run's tables so far. Optimizers start afresh in
+every round and all randomness is keyed, so there is nothing else. A client has a file of its own: any number of ranks
+can go on.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class RunState:
                 "made_with": self.made_with,
                 "tracker": self.tracker.state(),
                 "run_id": self.tracker.log.run_id,
+                "tables": self.tracker.log.tables(),
             }
         return files
 
@@ -75,7 +77,7 @@ class RunState:
 
 
 def read_run(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint says of its run: ``position``, ``made_with``, ``tracker`` and ``run_id``."""
+    """What a checkpoint says of its run: ``position``, ``made_with``, ``tracker``, ``run_id`` and ``tables``."""
     run: dict[str, Any] = _read(checkpoint / RUN)
     return run
 

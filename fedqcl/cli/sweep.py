@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import sys
@@ -20,10 +19,6 @@ from fedqcl.run.folder import RunFolder
 from fedqcl.sweep.experiment import Experiment, Planned
 from fedqcl.sweep.known import KnownRuns, free_name, mark, same_run
 from fedqcl.sweep.workers import Job, run_jobs
-from fedqcl.trainer import FederatedTrainer
-
-# An unfinished run goes on where it stopped.
-RESUME = ["--ckpt_path=auto"] if "ckpt_path" in inspect.signature(FederatedTrainer.fit).parameters else []
 
 
 def sweep(words: list[str]) -> int:
@@ -115,13 +110,13 @@ class Task:
     def job(self, *options: str) -> Job:
         """The job that makes the run: goes on with an unfinished one, or makes one under a name that is free."""
         root = self.known.root / self.experiment.name
-        left = self.folder() if RESUME else None
+        left = self.folder()
         root, name = (left.path.parent, left.path.name) if left else (root, free_name(root, self.name))
         words = [*self.places[0].words(), f"--trainer.root={root}", f"--trainer.name={name}"]
         if self.config["trainer"]["logger"]:
             tags = [self.experiment.name, *(f"{axis}={choice}" for axis, choice in self.places[0].at.items())]
             words += [f"--trainer.logger.group={self.experiment.name}", f"--trainer.logger.tags={json.dumps(tags)}"]
-        return Job(name, (*words, *options, *RESUME), root / f"{name}.log")
+        return Job(name, (*words, *options, "--ckpt_path=auto"), root / f"{name}.log")
 
 
 def _whole_config(planned: Planned) -> dict[str, Any]:

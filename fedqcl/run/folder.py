@@ -82,10 +82,10 @@ class RunFolder:
             InputError: another process holds it, or it cannot be written.
         """
         try:
-            file = self.config.open("r+", encoding="utf-8")
+            descriptor = os.open(self.config, os.O_RDWR)  # some file systems lock nothing that is open for reading
         except OSError as error:
             raise InputError(f"ckpt_path: {self.config} cannot be written: {error.strerror}") from None
-        with file:
+        with os.fdopen(descriptor, "rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -99,26 +99,18 @@ class RunFolder:
         """Whether the run has come to its end."""
         return self.summary.exists()
 
-    def cut_back(self, rounds: int, rounds_a_task: int) -> None:
-        """Take the tables back to where they were after so many rounds.
+    def tables(self) -> dict[str, str]:
+        """What the tables hold so far, by file name."""
+        files = (self.metrics, self.clients)
+        return {path.name: path.read_text(encoding="utf-8") for path in files if path.exists()}
 
-        Args:
-            rounds: in all, over the tasks.
-            rounds_a_task: ``C``.
-
-        Raises:
-            InputError: rounds are missing.
-        """
+    def put_back(self, tables: Mapping[str, str]) -> None:
+        """Have the tables hold again what :meth:`tables` has returned, and nothing if that has none of them."""
         for path in (self.metrics, self.clients):
-            if not rounds:
+            if path.name in tables:
+                _replace(path, tables[path.name])
+            else:
                 path.unlink(missing_ok=True)
-                continue
-            header, *rows = _whole_lines(path)
-            places = [_place(row, rounds_a_task) for row in rows]
-            if set(places) < set(range(rounds)):
-                raise InputError(f"ckpt_path: {path} lacks rounds that the checkpoint has; start the run anew")
-            kept = [row for row, place in zip(rows, places, strict=True) if place < rounds]
-            _replace(path, "".join([header, *kept]))
 
     def write_round(self, record: RoundRecord) -> None:
         """Append a round to ``metrics.csv`` and its clients to ``clients.csv``."""
@@ -194,18 +186,6 @@ def _make(path: Path, config: str) -> bool:
             raise
         return False
     return True
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """A table's lines, without one that was cut off."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")] or [""]
-
-
-def _place(row: str, rounds_a_task: int) -> int:
-    """How many rounds are before a row's, over all tasks."""
-    task, round, _ = row.split(",", 2)
-    return (int(task) - 1) * rounds_a_task + int(round) - 1
 
 
 def _columns(state: State) -> dict[str, float]:

@@ -37,6 +37,10 @@ class RunLog:
         """The id by which a logger's run can be gone on with, if one has any."""
         return next((logger.run_id for logger in self.loggers if logger.run_id), None)
 
+    def tables(self) -> dict[str, str]:
+        """What the run folder's tables hold so far, by file name."""
+        return self.folder.tables() if self.folder else {}
+
     def say(self, line: str) -> None:
         """Show the user a line."""
         if self.folder is not None:

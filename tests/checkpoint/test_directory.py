@@ -14,7 +14,7 @@ def written(path: Path, files: int = 1) -> Path:
     """A checkpoint of one rank."""
     draft = path.with_name(f".{path.name}.abc")
     write_part(draft, {f"client-{i}.pt": {"x": torch.full((5,), i)} for i in range(files)}, rank=0)
-    publish(draft, path, 1, [], Event())
+    publish(draft, path, 1, Event())
     return path
 
 
@@ -27,7 +27,7 @@ def test_names_count_from_one() -> None:
 def test_nothing_has_a_name_before_all_parts_are_there(tmp_path: Path) -> None:
     draft, target = tmp_path / ".task-01-round-01.abc", tmp_path / "task-01-round-01"
     write_part(draft, {"a.pt": 1}, rank=0)
-    thread = Thread(target=publish, args=(draft, target, 2, [], Event()))
+    thread = Thread(target=publish, args=(draft, target, 2, Event()))
     thread.start()
     thread.join(0.1)
     assert thread.is_alive()
@@ -44,18 +44,10 @@ def test_a_part_that_will_not_come_is_not_waited_for(tmp_path: Path) -> None:
     draft, target, cancelled = tmp_path / ".task-01-round-01.abc", tmp_path / "task-01-round-01", Event()
     write_part(draft, {"a.pt": 1}, rank=0)
     cancelled.set()
-    publish(draft, target, 2, [], cancelled)
+    publish(draft, target, 2, cancelled)
     assert not target.exists()
     Checkpoints(tmp_path).remove_drafts()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_checkpoint_counts_on_must_be_there(tmp_path: Path) -> None:
-    draft, target = tmp_path / ".task-01-round-01.abc", tmp_path / "task-01-round-01"
-    write_part(draft, {"a.pt": 1}, rank=0)
-    with pytest.raises(FileNotFoundError):
-        publish(draft, target, 1, [tmp_path / "metrics.csv"], Event())
-    assert not target.exists()
 
 
 def test_every_byte_counts(tmp_path: Path) -> None:

@@ -207,22 +207,20 @@ def test_a_folder_has_its_config_from_the_first_moment_on(tmp_path: Path, monkey
     assert RunFolder.create(tmp_path, "mine", "", "seed: 1\n").config.read_text() == "seed: 1\n"
 
 
-def test_tables_are_cut_back(tmp_path: Path) -> None:
+def test_tables_are_put_back(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
+    assert folder.tables() == {}
     for record in run_records(tasks=3, rounds=2, clients=2):
         folder.write_round(record)
         if (record.task, record.round) == (1, 0):
-            before = [folder.metrics.read_text(), folder.clients.read_text()]
-    for path in (folder.metrics, folder.clients):
-        path.write_text(path.read_text()[:-5])  # as if killed in the middle of a line
-    folder.cut_back(rounds=3, rounds_a_task=2)
-    assert [folder.metrics.read_text(), folder.clients.read_text()] == before
-    with pytest.raises(InputError, match=r"^ckpt_path: .*metrics\.csv lacks rounds that the checkpoint has"):
-        folder.cut_back(rounds=4, rounds_a_task=2)
-    folder.cut_back(rounds=0, rounds_a_task=2)
+            before = folder.tables()
+    folder.clients.write_text("damaged")
+    folder.put_back(before)
+    assert folder.tables() == before
+    assert len(folder.read_metrics()) == 3
+    assert len(folder.read_clients()) == 6
+    folder.put_back({})
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(InputError, match=r"^ckpt_path: .*metrics\.csv lacks rounds"):
-        folder.cut_back(rounds=1, rounds_a_task=2)
 
 
 def test_one_process_holds_a_run(tmp_path: Path) -> None:

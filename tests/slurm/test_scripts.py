@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from fedqcl.cli import main
-from fedqcl.cli.sweep import RESUME
 from fedqcl.run import RunFolder
 from tests.helpers.process import REPOSITORY
 
@@ -93,7 +92,6 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     return jobs
 
 
-@pytest.mark.skipif(not RESUME, reason="slurm/fit.sbatch needs `fit --ckpt_path auto`")
 def test_two_nodes_of_one_task_each_make_what_one_rank_does(jobs: Jobs, tmp_path: Path) -> None:
     assert main(["fit", *TINY, "--trainer.devices", "1", "--trainer.root", str(tmp_path)]) == 0
     (alone,) = tmp_path.rglob("summary.json")
@@ -102,7 +100,6 @@ def test_two_nodes_of_one_task_each_make_what_one_rank_does(jobs: Jobs, tmp_path
     assert summary["accuracy_matrix"] == RunFolder(alone.parent).read_summary()["accuracy_matrix"]
 
 
-@pytest.mark.skipif(not RESUME, reason="slurm/fit.sbatch needs `fit --ckpt_path auto`")
 def test_what_does_not_fit_the_job_is_one_line(jobs: Jobs) -> None:
     assert jobs.summaries("wrong") == []
     assert [line for line in jobs.output("wrong").splitlines() if not line.startswith(("srun: ", "slurmstepd"))] == [
