@@ -129,7 +129,7 @@ class Member:
         """End this process for an error: tell it, unless it only follows from another rank's."""
         if isinstance(error, LostContactError):
             status = self._read_note(NOTE_SECONDS)
-            if status is None:
+            if status is None and self.said is None:  # else the process that waits for all ranks knows better
                 self._say(f"{self.prog}: error: rank {self.rank} lost contact with the others ({_short(error)})")
             self._leave(status or 1)
         text, status = _account(error, self.prog, self.rank)
@@ -162,8 +162,9 @@ class Member:
                     still[rank] = 0.0 if seen.get(rank) != pulse else still[rank] + PULSE_SECONDS
                     seen[rank] = pulse
                 self._end_if_one_hangs(seen, still, timeout)
-        except RuntimeError:
-            return  # the store is gone, and with it the first rank
+        except RuntimeError:  # the store is gone, and with it the first rank
+            if not over.wait(NOTE_SECONDS):
+                self._leave(1)
 
     def _pulses(self) -> dict[int, str]:
         store = self.strategy.store

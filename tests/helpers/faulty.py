@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from fedqcl.data import FederatedData
-from fedqcl.errors import InputError, RankError
+from fedqcl.errors import InputError, Interrupted, RankError
 from fedqcl.methods import ClientState, FedAvg, Stats
 from fedqcl.parts import Shard
 from fedqcl.report import plots
@@ -106,6 +106,8 @@ def main(root: str, start_method: str, *cases: str) -> None:
                 outcome["status"] = 0
             except RankError as error:
                 outcome |= {"status": error.status, "said": str(error)}
+            except Interrupted as stop:
+                outcome |= {"status": stop.status}
         outcome |= {"seconds": time.monotonic() - started, "left": len(children())}
         for stream, name in ((sys.stdout, "out"), (sys.stderr, "err")):
             stream.flush()
