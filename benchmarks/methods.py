@@ -51,7 +51,6 @@ TAKEN_BACK = [
     "trainer.weighting=task",
     "trainer.personal=nothing",
     "trainer.evaluation=server",
-    "model.replay_statistics=joint",
     "model.method.batch_means=false",
     "model.method.train_mode=false",
     "model.method.pollute=false",

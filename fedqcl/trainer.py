@@ -104,7 +104,7 @@ class FederatedTrainer:
         checkpoint_every: Count = 1,
         grace: Positive = 25.0,
         start_method: Literal["popen", "fork", "spawn"] = "popen",
-        timeout: Positive = 600.0,
+        timeout: Positive = 45.0,
     ) -> None:
         self.accelerator = accelerator
         self.devices = devices

@@ -57,7 +57,7 @@ def test_every_peculiarity_is_taken_back_once(benchmark: ModuleType) -> None:
     preset = read_config(shipped_folder() / "presets/authors.yaml")
     method = preset["model"]["method"]["init_args"]
     keys = {f"trainer.{key}" for key in preset["trainer"]} | {f"model.method.{key}" for key in method}
-    keys |= {"model.replay_statistics", "data.equalise", "data.sampling", "data.augment.frozen"}
+    keys |= {"data.equalise", "data.sampling", "data.augment.frozen"}
     assert {option.partition("=")[0] for option in benchmark.TAKEN_BACK} == keys - {
         "trainer.precision",
         "model.method.skip_first_task",

@@ -164,3 +164,11 @@ def test_a_round_without_anyone_costs_nothing() -> None:
     costs = Costs(toy_engine(toy_learner(FedAvg()), toy_data()))
     assert costs.end_round(0) == (0, 0)
     assert costs.end_round(2) == (2 * 4 * D, 2 * 4 * D)
+
+
+def test_a_run_that_is_gone_on_with_knows_what_was_sent() -> None:
+    watch = watched("FOT")
+    other = Costs(watch.engine)
+    assert other.summary() != watch.costs.summary()
+    other.load(watch.costs.state())
+    assert other.summary() == watch.costs.summary()

@@ -313,3 +313,19 @@ def test_a_run_that_is_held_is_not_touched(tmp_path: Path) -> None:
     with run.held(), pytest.raises(InputError, match=r"^ckpt_path: another process is at work on "):
         fit(small_trainer(tmp_path), ckpt_path=str(run.path))
     assert sorted(path.name for path in run.path.iterdir()) == ["config.yaml"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"personal": "statistics", "evaluation": "clients"},
+        {"personal": "model", "weighting": "uniform"},
+        {"restart": True, "weighting": "first_task"},
+    ],
+)
+def test_whatever_clients_keep_and_servers_restart(options: dict[str, Any], tmp_path: Path) -> None:
+    fit(small_trainer(tmp_path, name="whole", **options))
+    stopped(small_trainer(tmp_path, name="x", **options), 1, 1)
+    stopped(small_trainer(tmp_path, **options), 2, 2, ckpt_path=str(tmp_path / "x"))
+    fit(small_trainer(tmp_path, **options), ckpt_path=str(tmp_path / "x"))
+    assert outcome(tmp_path / "x") == outcome(tmp_path / "whole")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from fedqcl.checkpoint.directory import Checkpoints, name_after, publish, write_part
 from fedqcl.checkpoint.state import RunState
 from fedqcl.engine.averaging import all_reduce, gather
+from fedqcl.engine.pulse import PULSE
 from fedqcl.errors import Interrupted
 from fedqcl.schedule import Position, Schedule
 
@@ -186,12 +188,16 @@ class _Writing:
 
     def wait_for_part(self) -> str:
         """Wait until this rank's part is written; what the disk had against it, if anything."""
-        self._part_ended.wait()
+        while not self._part_ended.wait(1.0):
+            PULSE.beats += 1  # a slow disk is no rank that hangs
         return self._failure()
 
     def end(self) -> str:
         """Wait for the rest, all ranks having written their parts; what the disk had against it, if anything."""
-        self._thread.join(SHOWING_SECONDS)
+        end = time.monotonic() + SHOWING_SECONDS
+        while self._thread.is_alive() and time.monotonic() < end:
+            self._thread.join(1.0)
+            PULSE.beats += 1
         if self._thread.is_alive():
             self.cancel()
             return "other ranks' files do not show up; trainer.root must be on a disk that all machines share"
