@@ -128,8 +128,9 @@ class Member:
     def end(self, error: BaseException) -> NoReturn:
         """End this process for an error: tell it, unless it only follows from another rank's."""
         if isinstance(error, LostContactError):
-            status = self._read_note(NOTE_SECONDS)
-            if status is None and self.said is None:  # else the process that waits for all ranks knows better
+            # A process that waits for all ranks knows better who failed without a note.
+            status = self._read_note(0.0 if self.said else NOTE_SECONDS)
+            if status is None and self.said is None:
                 self._say(f"{self.prog}: error: rank {self.rank} lost contact with the others ({_short(error)})")
             self._leave(status or 1)
         text, status = _account(error, self.prog, self.rank)

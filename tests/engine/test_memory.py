@@ -9,6 +9,7 @@ from fedqcl.engine.memory import PASSING, PASSING_IN_TEST, WORKSPACE, Footprint,
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
 from fedqcl.methods import FedQCL
+from fedqcl.models import SmallResNet
 from fedqcl.parts import Spec
 from tests.helpers.toy import toy_data, toy_engine
 
@@ -33,7 +34,7 @@ def test_a_client_at_work() -> None:
 
 def test_the_largest_step_replays_every_past_task() -> None:
     data = toy_data(batch_size=4)
-    engine = toy_engine(Learner(FedQCL(replay_batch=3)), data)
+    engine = toy_engine(Learner(FedQCL(replay_batch=3), SmallResNet), data)
     assert data.spec is not None
     footprint = Footprint.of(engine, engine.pool, 9)
     assert footprint.step == 4 + 3 * (data.spec.num_tasks - 1)
