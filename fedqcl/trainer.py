@@ -73,7 +73,8 @@ class FederatedTrainer:
         checkpoint_every: rounds from one checkpoint to the next; one is written at the end of every task in any case.
         grace: seconds a run has to come to the end of its round when it is asked to stop; after them it ends at once,
             and goes on later from the checkpoint before.
-        start_method: how ranks are started; ``fork`` is quick, and for the CPU alone.
+        start_method: how ranks are started: ``popen`` runs the same command again, ``fork`` is quick, and for the CPU
+            alone; ``auto`` is ``fork`` for several ranks on the cores of one Linux machine, else ``popen``.
         timeout: seconds without any progress after which a rank that others wait for counts as hung, which ends the
             run.
     """
@@ -103,7 +104,7 @@ class FederatedTrainer:
         console: Literal["quiet", "normal", "verbose"] = "normal",
         checkpoint_every: Count = 1,
         grace: Positive = 25.0,
-        start_method: Literal["popen", "fork", "spawn"] = "popen",
+        start_method: Literal["auto", "popen", "fork", "spawn"] = "auto",
         timeout: Positive = 45.0,
     ) -> None:
         self.accelerator = accelerator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Literal
 
 import torch
@@ -18,7 +19,7 @@ def make_fabric(
     devices: int | Literal["auto"],
     num_nodes: int | Literal["auto"],
     precision: Literal["32-true", "bf16-mixed"],
-    start_method: Literal["popen", "fork", "spawn"],
+    start_method: Literal["auto", "popen", "fork", "spawn"],
     num_clients: int,
 ) -> Fabric:
     """Make the Fabric that will start the ranks.
@@ -29,7 +30,7 @@ def make_fabric(
             but no more than there are clients.
         num_nodes: machines; ``auto`` for those of the Slurm job, else one.
         precision: of the forward passes.
-        start_method: how ranks are started.
+        start_method: how ranks are started; ``auto`` forks them where that is safe.
         num_clients: ``N``.
 
     Raises:
@@ -50,6 +51,8 @@ def make_fabric(
         raise InputError(f"trainer.devices: {devices} GPUs were asked for and {available} are visible")
     if num_nodes == "auto":
         num_nodes = 1
+    if start_method == "auto":
+        start_method = "popen" if cuda or slurm or num_nodes > 1 or not _can_fork() else "fork"
     alone = devices * num_nodes == 1
     return Fabric(
         accelerator="cuda" if cuda else "cpu",
@@ -58,6 +61,11 @@ def make_fabric(
         precision=precision,
         strategy="auto" if alone else FederatedStrategy(start_method=start_method),
     )
+
+
+def _can_fork() -> bool:
+    """Whether forked processes work here, and it is this one that starts the ranks."""
+    return sys.platform.startswith("linux") and "LOCAL_RANK" not in os.environ
 
 
 def explain_memory(error: torch.OutOfMemoryError, device: torch.device) -> InputError:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -81,6 +82,22 @@ def test_in_an_interactive_job_slurm_starts_nothing(monkeypatch: pytest.MonkeyPa
 
 def test_several_machines_of_one_rank_are_a_group() -> None:
     assert isinstance(fabric(devices=1, num_nodes=2).strategy, FederatedStrategy)
+
+
+def test_ranks_of_one_machine_are_forked_unless_somebody_else_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(**options: Any) -> str:
+        strategy = fabric(devices=2, start_method="auto", **options).strategy
+        assert isinstance(strategy, FederatedStrategy)
+        return strategy.start_method
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert started() == "fork"
+    assert started(num_nodes=2) == "popen"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert started() == "popen"
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert started() == "popen"
 
 
 def test_precision_is_that_of_the_forward_passes() -> None:
