@@ -96,6 +96,9 @@ def children() -> list[int]:
 
 
 def main(root: str, start_method: str, *cases: str) -> None:
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell has its background jobs ignore it, and so would we
     for case in cases:
         fault, client = case.split(":")
         started = time.monotonic()
