@@ -96,9 +96,8 @@ def children() -> list[int]:
 
 
 def main(root: str, start_method: str, *cases: str) -> None:
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell has its background jobs ignore it, and so would we
+    # A shell has its background jobs ignore it, and so would the ranks.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for case in cases:
         fault, client = case.split(":")
         started = time.monotonic()
