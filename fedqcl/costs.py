@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
-
-from torch import Tensor
 
 from fedqcl.engine import Engine
 from fedqcl.engine.averaging import gather
+from fedqcl.engine.server import num_bytes
 
 
 class Costs:
@@ -89,8 +87,3 @@ class Costs:
         state, image = self.engine.clients[client], self.engine.pool.image_bytes
         stored = {int(index) for group in state.replay(self._num_tasks) for index in group}
         return num_bytes(state.state_dict().values()) + len(stored) * image + sum(self.held.values())
-
-
-def num_bytes(values: Iterable[Tensor]) -> int:
-    """Bytes that tensors take."""
-    return sum(value.numel() * value.element_size() for value in values)

@@ -18,7 +18,8 @@ from fedqcl.engine import guard
 from fedqcl.engine.averaging import gather
 from fedqcl.engine.determinism import deterministic_algorithms
 from fedqcl.engine.graphed import starts_at_zero
-from fedqcl.engine.launch import explain_memory, is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.launch import is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.memory import explain_memory
 from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.rules import Personal, Weighting
 from fedqcl.errors import InputError, Interrupted

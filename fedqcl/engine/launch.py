@@ -11,7 +11,7 @@ from lightning.fabric import Fabric
 
 from fedqcl.engine.slurm import allocation, check_gpus, devices_and_nodes
 from fedqcl.engine.strategy import FederatedStrategy
-from fedqcl.errors import InputError, first_line
+from fedqcl.errors import InputError
 
 
 def make_fabric(
@@ -66,18 +66,6 @@ def make_fabric(
 def _can_fork() -> bool:
     """Whether forked processes work here, and it is this one that starts the ranks."""
     return sys.platform.startswith("linux") and "LOCAL_RANK" not in os.environ
-
-
-def explain_memory(error: torch.OutOfMemoryError, device: torch.device) -> InputError:
-    """What to do about a device that has no memory left."""
-    room = ""
-    if device.type == "cuda":
-        free, total = (size / 2**30 for size in torch.cuda.mem_get_info(device))
-        room = f", {free:.1f} of {total:.1f} GiB are free"
-    return InputError(
-        f"trainer.concurrency: {device} is out of memory{room} ({first_line(error)}); run fewer clients at once, "
-        "choose other devices by CUDA_VISIBLE_DEVICES, or smaller batches"
-    )
 
 
 def is_first_of_machine() -> bool:

@@ -12,7 +12,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from fedqcl.data.pool import Pool
 from fedqcl.engine.averaging import all_reduce
 from fedqcl.engine.graphed import AHEAD, GraphedExecutor
-from fedqcl.errors import InputError
+from fedqcl.engine.server import num_bytes
+from fedqcl.errors import InputError, first_line
 from fedqcl.parts import Spec
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ class Footprint:
         with engine.fabric.autocast():
             mixed = torch.is_autocast_enabled(engine.fabric.device.type)
         return cls(
-            images=sum(_bytes(pool.images, pool.y) for pool in (engine.pool, test)),
-            weights=_bytes(*net.parameters(), *net.buffers()),
-            state=_bytes(*state.buffers()),
+            images=sum(num_bytes([pool.images, pool.y]) for pool in (engine.pool, test)),
+            weights=num_bytes([*net.parameters(), *net.buffers()]),
+            state=num_bytes(state.buffers()),
             saved=saved,
             largest=largest,
             pixels=spec.channels * spec.size[0] * spec.size[1],
@@ -147,6 +148,18 @@ def check_memory(needed: int, device: torch.device) -> str:
     return f"about {_gib(needed)} of {_gib(total)} on each GPU"
 
 
+def explain_memory(error: torch.OutOfMemoryError, device: torch.device) -> InputError:
+    """What to do about a device that has no memory left."""
+    room = ""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        room = f", {_gib(free)} of {_gib(total)} are free"
+    return InputError(
+        f"trainer.concurrency: {device} is out of memory{room} ({first_line(error)}); run fewer clients at once, "
+        "choose other devices by CUDA_VISIBLE_DEVICES, or smaller batches"
+    )
+
+
 def peak_memory(device: torch.device) -> int | None:
     """The most that any rank's GPU memory held for this process, in bytes; None on the CPU."""
     if device.type != "cuda":
@@ -158,7 +171,3 @@ def peak_memory(device: torch.device) -> int | None:
 
 def _gib(count: int) -> str:
     return f"{count / 2**30:.1f} GiB"
-
-
-def _bytes(*values: Tensor) -> int:
-    return sum(value.numel() * value.element_size() for value in values)

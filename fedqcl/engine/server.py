@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+from fedqcl.engine.rules import Personal
 
 
 def federated_entries(net: nn.Module) -> dict[str, Tensor]:
@@ -16,7 +17,7 @@ def federated_entries(net: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in entries.items() if value.is_floating_point()}
 
 
-def personal_entries(net: nn.Module, personal: Literal["nothing", "statistics", "model"]) -> dict[str, Tensor]:
+def personal_entries(net: nn.Module, personal: Personal) -> dict[str, Tensor]:
     """The entries of a net that clients keep to themselves, by name.
 
     Args:
@@ -53,6 +54,11 @@ class Server:
 def num_values(entries: Mapping[str, Tensor]) -> int:
     """How many numbers there are in all entries."""
     return sum(value.numel() for value in entries.values())
+
+
+def num_bytes(values: Iterable[Tensor]) -> int:
+    """Bytes that tensors take."""
+    return sum(value.numel() * value.element_size() for value in values)
 
 
 @torch.no_grad()
