@@ -47,11 +47,11 @@ class WeightedAverage:
             weight: ``n_i``, its number of samples.
             stats: what else it sends, which must be finite too.
         """
-        change = _flat(net) - self._start
+        change = _flat(net).sub_(self._start)
         finite = torch.isfinite(change).all()
         for value in (stats or {}).values():
             finite = finite & torch.isfinite(value).all()
-        self._entries += torch.where(finite, (change * (weight * GRID)).round_() / GRID, 0.0)
+        self._entries += torch.where(finite, change.mul_(weight * GRID).round_().div_(GRID), 0.0)
         self._weight += weight * finite
         self._diverged[client] += ~finite
 
