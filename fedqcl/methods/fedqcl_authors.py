@@ -119,7 +119,7 @@ class FedQCLAuthors(FedQCL):
             with evaluating(net):
                 yield
             return
-        before = {name: value.clone() for name, value in net.named_buffers()}
+        before = [] if self.pollute else [(value, value.clone()) for value in net.buffers()]
         yield
-        for name, value in net.named_buffers() if not self.pollute else ():
-            value.copy_(before[name])
+        for value, old in before:
+            value.copy_(old)
