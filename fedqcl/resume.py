@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from fedqcl.checkpoint import Start
 from fedqcl.checkpoint.directory import Checkpoints, is_checkpoint
 from fedqcl.checkpoint.state import read_run
 from fedqcl.errors import InputError
+from fedqcl.run.config import differences
 from fedqcl.run.folder import RunFolder
-from fedqcl.run.records import CIRCUMSTANCES
 
 SHOWN = 3
 
@@ -44,7 +41,7 @@ def find_run(ckpt_path: str, root: str, name: str | None, config: dict[str, Any]
     folders = [Path(root, name)] if name else Path(root).glob("[!.]*")
     runs = [run for run in map(RunFolder, folders) if run.config.is_file()]
     if not name:
-        runs = [run for run in runs if not any(differences(_read_config(run), config))]
+        runs = [run for run in runs if not any(differences(run.read_config(), config))]
     newest = max(runs, key=lambda run: (not run.finished, _last_written(run)), default=None)
     if newest is None and ckpt_path == "last":
         raise InputError(f"ckpt_path: no run in {root} has this configuration; leave ckpt_path out to start one")
@@ -72,12 +69,12 @@ def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any]) -> Start:
     token = secrets.token_hex(4)
     checkpoints = Checkpoints(run.checkpoints)
     if run.finished:
-        check_same(run, {"config": _read_config(run)}, made_with)
+        check_same(run, {"config": run.read_config()}, made_with)
         checkpoints.clear()  # it may have been killed as it did this itself
         return Start(run.path, token, lines=[f"{run.path} has finished: nothing to go on with"], finished=True)
     checkpoint, lines = _choose(checkpoints, Path(ckpt_path))
     saved = read_run(checkpoint) if checkpoint else None
-    check_same(run, saved["made_with"] if saved else {"config": _read_config(run)}, made_with)
+    check_same(run, saved["made_with"] if saved else {"config": run.read_config()}, made_with)
     checkpoints.keep_up_to(checkpoint)
     task, round = saved["position"] if saved else (0, 0)
     run.put_back(saved["tables"] if saved else {})
@@ -105,19 +102,6 @@ def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any]) -> Non
             )
 
 
-def differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
-    """The keys in which two configurations differ, where that changes results, with both values."""
-    group, _, option = key.partition(".")
-    if group == "trainer" and option.partition(".")[0] in CIRCUMSTANCES:
-        return
-    if isinstance(then, dict) and isinstance(now, dict):
-        for name in dict.fromkeys([*then, *now]):
-            inside = key if name in ("class_path", "init_args") else f"{key}.{name}".lstrip(".")
-            yield from differences(then.get(name), now.get(name), inside)
-    elif then != now:
-        yield f"{key} {_short(then)}, now {_short(now)}"
-
-
 def _choose(checkpoints: Checkpoints, asked: Path) -> tuple[Path | None, list[str]]:
     """The checkpoint to go on from, and a line on each one that was passed over."""
     newest, lines = checkpoints.newest_whole(up_to=asked.name if is_checkpoint(asked) else "")
@@ -126,17 +110,5 @@ def _choose(checkpoints: Checkpoints, asked: Path) -> tuple[Path | None, list[st
     return newest, lines
 
 
-def _read_config(run: RunFolder) -> Any:
-    try:
-        return yaml.safe_load(run.config.read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, yaml.YAMLError):
-        return None
-
-
 def _last_written(run: RunFolder) -> float:
     return max(file.stat().st_mtime for file in (run.config, run.metrics) if file.exists())
-
-
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -14,7 +14,7 @@ import torch
 from fedqcl.errors import InputError, Interrupted
 from fedqcl.methods import FedAvg, Method
 from fedqcl.report import plots
-from fedqcl.resume import differences, find_run
+from fedqcl.resume import find_run
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import RoundRecord
 from fedqcl.run.wandb import WandbLogger
@@ -259,20 +259,6 @@ def test_another_configuration_is_refused(options: dict[str, Any], words: str, t
     trainer = small_trainer(tmp_path, **{name: options[name] for name in options if name not in parts})
     with pytest.raises(InputError, match=rf"^ckpt_path: .*x has another configuration: {words};"):
         fit(trainer, ckpt_path=str(tmp_path / "x"), **parts)
-
-
-def test_what_makes_no_difference_may_differ() -> None:
-    then = {"trainer": {"devices": 2, "logger": None, "rounds": 5}, "data": {"alpha": 1}}
-    now = {"trainer": {"devices": 3, "logger": {"class_path": "W"}, "rounds": 5}, "data": {"alpha": 1.0}}
-    assert list(differences(then, now)) == []
-    now["trainer"]["rounds"] = 6
-    assert list(differences(then, now)) == ["trainer.rounds 5, now 6"]
-
-
-def test_the_options_of_a_class_go_by_its_key() -> None:
-    then = {"model": {"method": {"class_path": "A", "init_args": {"V": 1}}}}
-    now = {"model": {"method": {"class_path": "B", "init_args": {"V": 2}}}}
-    assert list(differences(then, now)) == ["model.method A, now B", "model.method.V 1, now 2"]
 
 
 def run_folder(root: Path, name: str, config: str, seconds: int, finished: bool = False) -> RunFolder:

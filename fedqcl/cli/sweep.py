@@ -95,7 +95,7 @@ class Task:
     def finished(self) -> RunFolder | None:
         """The finished run, marked as one of the experiment; None if there is none yet."""
         folder = self.folder()
-        if folder is None or not folder.summary.exists():
+        if folder is None or not folder.finished:
             return None
         for place in self.places:
             mark(folder, self.experiment, place)
@@ -104,7 +104,7 @@ class Task:
     def state(self) -> str:
         """How far the run is, as ``--list`` shows it."""
         folder = self.folder()
-        state = "missing" if folder is None else "finished" if folder.summary.exists() else "unfinished"
+        state = "missing" if folder is None else "finished" if folder.finished else "unfinished"
         return f"{state:<10}  {self.name}{f'  {folder.path}' if folder else ''}"
 
     def job(self, *options: str) -> Job:

@@ -10,12 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import yaml
-
 from fedqcl.errors import InputError
+from fedqcl.run.config import parse_config
 from fedqcl.run.folder import RunFolder
-
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it is compiled
 
 Matrix: TypeAlias = "list[list[float]]"
 Places: TypeAlias = "dict[str, dict[str, Any]]"
@@ -40,7 +37,7 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration by dotted key; a class is the value of its own key, by its short name."""
-        config = yaml.load(self.text, _Loader) or {}
+        config = parse_config(self.text)
         return dict(_flatten("", config)) if isinstance(config, Mapping) else {}
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedqcl.report.paper import METHODS
 from fedqcl.report.runs import Run, average, deviation
-from fedqcl.run.records import CIRCUMSTANCES
+from fedqcl.run.config import CIRCUMSTANCES
 
 OTHER = "other-runs"
 # What tells no two runs apart.

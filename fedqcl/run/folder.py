@@ -16,7 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fedqcl.errors import InputError
+from fedqcl.run.config import parse_config
 from fedqcl.run.records import RoundRecord, State
 
 
@@ -98,6 +101,13 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether the run has come to its end."""
         return self.summary.exists()
+
+    def read_config(self) -> Any:
+        """What ``config.yaml`` holds; None if it cannot be read."""
+        try:
+            return parse_config(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            return None
 
     def tables(self) -> dict[str, str]:
         """What the tables hold so far, by file name."""

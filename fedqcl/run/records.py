@@ -13,11 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
-# Of the trainer's options, those that say where and how a run is computed and shown; the others decide what comes out.
-_WHERE_AND_HOW = ("accelerator", "devices", "num_nodes", "executor", "concurrency", "deterministic", "start_method")
-_SHOWN_AND_KEPT = ("root", "name", "logger", "console", "checkpoint_every", "grace", "timeout")
-CIRCUMSTANCES = frozenset((*_WHERE_AND_HOW, *_SHOWN_AND_KEPT))
-
 State: TypeAlias = dict[str, float | list[float]]
 Matrix: TypeAlias = Sequence[Sequence[float]]
 

@@ -7,14 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from fedqcl.run.config import differences
 from fedqcl.run.folder import RunFolder
-from fedqcl.run.records import CIRCUMSTANCES
 from fedqcl.sweep.experiment import Experiment, Planned
-
-_PARTS = ("seed_everything", "trainer", "model", "data")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class KnownRuns:
@@ -38,7 +33,7 @@ class KnownRuns:
             config: a whole configuration, nested as in its file.
         """
         found = [RunFolder(path) for path in self._paths() if self._is(path, config)]
-        return next((folder for folder in found if folder.summary.exists()), found[0] if found else None)
+        return next((folder for folder in found if folder.finished), found[0] if found else None)
 
     def _is(self, path: Path, config: Mapping[str, Any]) -> bool:
         ran = self._config(path)
@@ -52,10 +47,7 @@ class KnownRuns:
 
     def _config(self, path: Path) -> dict[str, Any]:
         if path not in self._configs:
-            try:
-                content = yaml.load((path / "config.yaml").read_text(encoding="utf-8"), _Loader)
-            except (OSError, yaml.YAMLError):
-                content = None
+            content = RunFolder(path).read_config()
             self._configs[path] = content if isinstance(content, dict) else {}
         return self._configs[path]
 
@@ -68,22 +60,7 @@ def same_run(config: Mapping[str, Any], ran: Mapping[str, Any], lacking: bool = 
         ran: the run's.
         lacking: pass over options that the run's lacks.
     """
-    return bool(ran) and all(_same(_deciding(part, config), _deciding(part, ran), lacking) for part in _PARTS)
-
-
-def _deciding(part: str, config: Mapping[str, Any]) -> Any:
-    """A part of a configuration, without what decides nothing."""
-    options = config.get(part)
-    if part != "trainer" or not isinstance(options, Mapping):
-        return options
-    return {name: value for name, value in options.items() if name not in CIRCUMSTANCES}
-
-
-def _same(asked: Any, ran: Any, lacking: bool) -> bool:
-    if not (isinstance(asked, Mapping) and isinstance(ran, Mapping)):
-        return bool(asked == ran)
-    known = asked.keys() & ran.keys()
-    return (lacking or asked.keys() == ran.keys()) and all(_same(asked[key], ran[key], lacking) for key in known)
+    return bool(ran) and not any(differences(ran, config, lacking=lacking))
 
 
 def free_name(folder: Path, name: str) -> str:

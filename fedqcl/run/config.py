@@ -1,0 +1,50 @@
+"""A run's configuration as its file holds it: read, and compared with another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+# Of the trainer's options, those that say where and how a run is computed and shown; the others decide what comes out.
+_WHERE_AND_HOW = ("accelerator", "devices", "num_nodes", "executor", "concurrency", "deterministic", "start_method")
+_SHOWN_AND_KEPT = ("root", "name", "logger", "console", "checkpoint_every", "grace", "timeout")
+CIRCUMSTANCES = frozenset((*_WHERE_AND_HOW, *_SHOWN_AND_KEPT))
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it is compiled
+
+
+def parse_config(text: str) -> Any:
+    """What a config file holds; an empty mapping if it is empty.
+
+    Raises:
+        yaml.YAMLError: it is no YAML.
+    """
+    return yaml.load(text, _Loader) or {}
+
+
+def differences(then: Any, now: Any, key: str = "", lacking: bool = False) -> Iterator[str]:
+    """The keys in which two configurations differ, where that changes results, with both values.
+
+    Args:
+        then: one configuration, nested as in its file.
+        now: the other.
+        key: the dotted key of both, if they are parts.
+        lacking: pass over options that only one of them has, rather than take them for null in the other.
+    """
+    group, _, option = key.partition(".")
+    if group == "trainer" and option.partition(".")[0] in CIRCUMSTANCES:
+        return
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys([*then, *now]):
+            if not lacking or (name in then and name in now):
+                inside = key if name in ("class_path", "init_args") else f"{key}.{name}".lstrip(".")
+                yield from differences(then.get(name), now.get(name), inside, lacking)
+    elif then != now:
+        yield f"{key} {_short(then)}, now {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 40 else f"{text[:37]}..."

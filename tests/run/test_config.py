@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from fedqcl.run.config import differences, parse_config
+
+
+def test_an_empty_file_is_a_mapping_of_nothing() -> None:
+    assert parse_config("") == parse_config("# nothing\n") == {}
+    assert parse_config("trainer: {rounds: 5}") == {"trainer": {"rounds": 5}}
+
+
+def test_what_makes_no_difference_may_differ() -> None:
+    then = {"trainer": {"devices": 2, "logger": None, "rounds": 5}, "data": {"alpha": 1}}
+    now = {"trainer": {"devices": 3, "logger": {"class_path": "W"}, "rounds": 5}, "data": {"alpha": 1.0}}
+    assert list(differences(then, now)) == []
+    now["trainer"]["rounds"] = 6
+    assert list(differences(then, now)) == ["trainer.rounds 5, now 6"]
+
+
+def test_the_options_of_a_class_go_by_its_key() -> None:
+    then = {"model": {"method": {"class_path": "A", "init_args": {"V": 1}}}}
+    now = {"model": {"method": {"class_path": "B", "init_args": {"V": 2}}}}
+    assert list(differences(then, now)) == ["model.method A, now B", "model.method.V 1, now 2"]
+
+
+def test_an_option_that_one_lacks_is_null_in_it_or_passed_over() -> None:
+    then, now = {"trainer": {"rounds": 5}}, {"trainer": {"rounds": 5, "epochs": 1, "newer": None}}
+    assert list(differences(then, now)) == ["trainer.epochs None, now 1"]
+    assert list(differences(now, then)) == ["trainer.epochs 1, now None"]
+    assert list(differences(then, now, lacking=True)) == list(differences(now, then, lacking=True)) == []
