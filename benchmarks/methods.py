@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fedqcl.report.paper import printed_in
+
 DATA = ("cifar10", "cifar100", "tinyimagenet")
 SCENARIOS = {
     "task": [],
@@ -59,32 +61,14 @@ TAKEN_BACK = [
     "data.sampling=shuffled",
     "data.augment.frozen=false",
 ]
-# Average accuracy in % and forgetting, by data set and scenario (the paper's tables 1 and 4).
-PAPER: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
-    ("cifar10", "task"): {
-        "FedAvg": (70.21, 0.12), "FedProto": (73.03, 0.23), "EWC": (73.51, 0.23), "LwF": (73.42, 0.23),
-        "ER": (73.37, 0.23), "DER": (83.82, 0.07), "DERpp": (83.89, 0.07), "CCVR": (74.78, 0.22),
-        "FOT": (72.50, 0.02), "BI": (84.46, 0.10), "FedQCL": (85.71, 0.05),
-    },
-    ("cifar100", "task"): {
-        "FedAvg": (29.10, 0.12), "FedProto": (35.07, 0.27), "EWC": (37.54, 0.24), "LwF": (36.76, 0.31),
-        "ER": (37.74, 0.24), "DER": (48.07, 0.08), "DERpp": (51.04, 0.06), "CCVR": (43.58, 0.16),
-        "FOT": (41.24, 0.01), "BI": (49.55, 0.11), "FedQCL": (54.52, 0.05),
-    },
-    ("tinyimagenet", "task"): {
-        "FedAvg": (10.09, 0.20), "FedProto": (19.14, 0.31), "EWC": (21.43, 0.29), "LwF": (19.38, 0.38),
-        "ER": (20.99, 0.23), "DER": (30.62, 0.18), "DERpp": (31.02, 0.17), "CCVR": (21.47, 0.31),
-        "FOT": (28.22, 0.001), "BI": (31.05, 0.19), "FedQCL": (33.37, 0.13),
-    },
-    ("cifar100", "class"): {
-        "FedAvg": (12.99, 0.39), "EWC": (16.79, 0.35), "LwF": (15.75, 0.49), "ER": (13.93, 0.37),
-        "DER": (16.20, 0.43), "DERpp": (24.32, 0.13), "FedQCL": (24.92, 0.11),
-    },
-    ("cifar100", "class-0.1"): {
-        "FedAvg": (8.60, 0.24), "EWC": (9.53, 0.25), "LwF": (6.48, 0.26), "ER": (11.69, 0.26),
-        "DER": (7.60, 0.03), "DERpp": (14.02, 0.06), "FedQCL": (14.66, 0.24),
-    },
-}  # fmt: skip
+# Which of the paper's tables has the figures of a data set and scenario.
+PAPER = {
+    ("cifar10", "task"): "Table 1, Split-CIFAR-10",
+    ("cifar100", "task"): "Table 1, Split-CIFAR-100",
+    ("tinyimagenet", "task"): "Table 1, Split-TinyImageNet",
+    ("cifar100", "class"): "Table 4, alpha 1e5",
+    ("cifar100", "class-0.1"): "Table 4, alpha 0.1",
+}
 
 
 class Run(NamedTuple):
@@ -180,7 +164,8 @@ def tables(data: str, results: Path) -> str:
 
 
 def _table(data: str, plan: str, scenario: str, group: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    paper = PAPER.get((data, scenario), {})
+    table = PAPER.get((data, scenario))
+    paper = printed_in(table) if table else {}
     devices = sorted({run["device"] for runs in group.values() for run in runs})
     yield f"\n`{plan}`, {data}, scenario {scenario}, on {', '.join(devices)}\n"
     yield (
@@ -202,7 +187,7 @@ def _table(data: str, plan: str, scenario: str, group: dict[str, list[dict[str, 
             _mean(runs, "forgetting", 1, 3),
             _mean(runs, "learning_accuracy", 100, 1),
             _mean(runs, "last_task_accuracy", 100, 1),
-            *([f"{printed[0]:.2f}", f"{printed[1]:g}"] if printed else ["", ""]),
+            *([f"{printed.average_accuracy:.2f}", f"{printed.forgetting:g}"] if printed else ["", ""]),
             _mean(runs, "wall_seconds", 1, 0),
             ", ".join(mega[:2]),
             ", ".join(mega[2:]),

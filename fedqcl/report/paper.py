@@ -34,10 +34,18 @@ def printed(run: Run) -> Printed | None:
     """What the paper prints for a run's settings; None if it prints nothing."""
     for table in _FILE["tables"]:
         if all(_agrees(run, key, value) for key, value in table["settings"].items()):
-            figures = table["figures"].get(run.method)
+            figures = printed_in(table["name"]).get(run.method)
             if figures:
-                return Printed(*(math.nan if value is None else value for value in figures))
+                return figures
     return None
+
+
+def printed_in(table: str) -> dict[str, Printed]:
+    """What a table of the paper prints, by method."""
+    figures = next(known["figures"] for known in _FILE["tables"] if known["name"] == table)
+    return {
+        method: Printed(*(math.nan if value is None else value for value in row)) for method, row in figures.items()
+    }
 
 
 def _agrees(run: Run, key: str, value: Any) -> bool:
