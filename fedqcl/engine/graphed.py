@@ -79,7 +79,6 @@ class CapturedStep:
                 for value, before in zip(values, saved, strict=True):
                     value.copy_(before)
         torch.cuda.current_stream().wait_stream(self.cuda_stream)
-        torch.cuda.empty_cache()  # what the warm-up, or the graph of the last task, has left behind
 
     def _step(self) -> None:
         images = self.images.index_select(0, self.position).squeeze(0)

@@ -48,7 +48,6 @@ def _pretended_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
     monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: nullcontext())
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     capture = graphed.CapturedStep._capture
 
     def pretend(step: graphed.CapturedStep) -> None:
