@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from fedqcl.models.base import Net
+from fedqcl.models.conv import Conv2d
 from fedqcl.models.norm import BatchNormReLU
 from fedqcl.types import Count
 
@@ -24,7 +25,7 @@ class ConvNorm(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, relu: bool = True) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+        self.conv = Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
         nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
         self.norm = BatchNormReLU(outputs, relu)
 
