@@ -61,7 +61,7 @@ class FederatedTrainer:
         concurrency: clients of one GPU that run at once when graphed; each takes memory of its own.
         deterministic: whether to keep to algorithms that repeat bit for bit on CUDA, at some cost; on the CPU every
             run does.
-        threads: threads of each rank on the CPU; part of the result, as sums are split among them.
+        threads: threads of each rank on the CPU; there, part of the result, as sums are split among them.
         root: folder of all runs.
         name: the run's name; one made of data set, method and seed by default.
         logger: a tracking service to report to besides the run folder.
@@ -74,8 +74,8 @@ class FederatedTrainer:
         checkpoint_every: rounds from one checkpoint to the next; one is written at the end of every task in any case.
         grace: seconds a run has to come to the end of its round when it is asked to stop; after them it ends at once,
             and goes on later from the checkpoint before.
-        start_method: how ranks are started: ``popen`` runs the same command again, ``fork`` is quick, and for the CPU
-            alone; ``auto`` is ``fork`` for several ranks on the cores of one Linux machine, else ``popen``.
+        start_method: how ranks are started: ``popen`` runs the same command again, ``fork`` is quicker, as everything
+            is imported; ``auto`` is ``fork`` on one Linux machine, unless this process has used CUDA, else ``popen``.
         timeout: seconds without any progress after which a rank that others wait for counts as hung, which ends the
             run.
     """
@@ -198,6 +198,7 @@ class FederatedTrainer:
         )
         if self.executor == "graphed":
             self._check_graphed(fabric, learner)
+        torch.set_num_threads(1)  # a pool of threads does not survive the forking of ranks
         # Before there are other ranks: only one may download, and a mistake is reported once.
         if is_first_of_machine():
             data.prepare_data()
@@ -216,8 +217,7 @@ class FederatedTrainer:
             raise InputError("trainer.executor: graphed cannot restart model.optimizer; choose auto or eager")
 
     def _on_rank(self, fabric: Fabric, job: Job, learner: Learner, data: FederatedData) -> Any:
-        if fabric.device.type == "cpu":
-            torch.set_num_threads(self.threads)
+        torch.set_num_threads(self.threads)
         data.setup()
         try:
             with deterministic_algorithms() if self.deterministic else nullcontext():
