@@ -1,8 +1,9 @@
-"""Makes the reference of all options from the typed arguments that the command line itself reads, and their docstrings."""
+"""Makes the reference of all options, from the typed arguments that the command line reads and their docstrings."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +11,6 @@ from typing import Any
 import docstring_parser
 import yaml
 from jsonargparse import ArgumentParser, Namespace
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
 
 from fedqcl.cli.configs import shipped_configs
 from fedqcl.cli.signature import ClassHint, Parameter, class_hint, expected, parameters
@@ -22,37 +21,13 @@ from fedqcl.types import Seed
 
 GROUPS = {"trainer": FederatedTrainer, "model": Learner, "data": FederatedData}
 LINKED = {"data.seed"}  # given as seed_everything
-INTRODUCTION = """\
-# Configuration
-
-Every option of `fedqcl fit`, made from the types and docstrings of the classes that take them. An option is given on the
-command line as `--trainer.rounds 5`, or in a YAML file named with `--config`:
-
-```yaml
-trainer:
-  rounds: 5
-```
-
-Where an option is a class, its name is the value and its own options lie under it: `--model.method EWC
---model.method.strength 10`, or in a file
-
-```yaml
-model:
-  method:
-    class_path: EWC
-    init_args:
-      strength: 10
-```
-
-A class of your own is named by its dotted path. What the command line says overrides the files, and of several files the
-later one wins. `fedqcl fit --print_config` shows what a command comes to.
-"""
+MARK = "<!-- options -->"
+_LOG = logging.getLogger("mkdocs.hooks.configuration")
 
 
-def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
-    """Add the page."""
-    files.append(File.generated(config, "configuration.md", content="\n".join([INTRODUCTION, *_command(), *_groups()])))
-    return files
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Replace the mark."""
+    return markdown.replace(MARK, "\n".join([*_command(), *_groups()])) if MARK in markdown else markdown
 
 
 def _command() -> Iterator[str]:
@@ -64,7 +39,7 @@ def _command() -> Iterator[str]:
     yield _entry("config", "a YAML file, or the name of a shipped one", None, f"May be given several times: {configs}.")
     yield _entry("seed_everything", expected(Seed), 0, "Decides everything random.")
     yield _entry("ckpt_path", "a run's folder, `last` or `auto`", None, checkpoint or "")
-    yield "`-q` and `-v` are short for `--trainer.console quiet` and `verbose`. `validate` and `test` take the same options.\n"
+    yield "`-q` and `-v` are short for `--trainer.console quiet` and `verbose`.\n"
 
 
 def _groups() -> Iterator[str]:
@@ -121,6 +96,8 @@ def _accepted(parameter: Parameter, asked: ClassHint | None) -> str:
 
 def _entry(key: str, accepted: str, default: Any, meaning: str, level: int = 3, anchor: str = "") -> str:
     """One option."""
+    if not meaning:
+        _LOG.warning("%s has no meaning: its docstring leaves it out", key)
     shown = "needed" if default is ... else f"default `{_shown(default)}`"
     text = re.sub(r":\w+:`([^`]+)`", r"`\1`", " ".join(meaning.split()))
     heading = f"{'#' * level} `{key}` {{ #{anchor or key} .option }}"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any
 
+import yaml
 from mkdocs.structure.pages import Page
 
 from fedqcl import methods
 from fedqcl.methods import Method
-from fedqcl.report.paper import TABLES, printed_in
 
 SHIPPED = [cls for cls in vars(methods).values() if isinstance(cls, type) and issubclass(cls, Method)]
 BY_PAGE = {f"methods/{cls.__name__.lower()}.md": cls for cls in SHIPPED if cls is not Method}
+TABLES = yaml.safe_load(files("fedqcl.report").joinpath("paper.yaml").read_text(encoding="utf-8"))["tables"]
 END = """
 ## Options
 
@@ -52,11 +53,10 @@ def _figures(method: str) -> str:
 
 def _rows(method: str) -> Iterator[str]:
     for table in TABLES:
-        figures = printed_in(table).get(method)
-        if figures:
-            accuracy = _with_std(figures.average_accuracy, figures.accuracy_std)
-            yield f"| {table} | {accuracy} | {_with_std(figures.forgetting, figures.forgetting_std)} |"
+        if method in table["figures"]:
+            accuracy, accuracy_std, forgetting, forgetting_std = table["figures"][method]
+            yield f"| {table['name']} | {_pair(accuracy, accuracy_std)} | {_pair(forgetting, forgetting_std)} |"
 
 
-def _with_std(mean: float, std: float) -> str:
-    return f"{mean:g}" if math.isnan(std) else f"{mean:g} ± {std:g}"
+def _pair(mean: float, std: float | None) -> str:
+    return f"{mean:g}" if std is None else f"{mean:g} ± {std:g}"

@@ -18,7 +18,12 @@ from fedqcl.types import Count, Fraction, Positive
 
 
 class FeatureModel(nn.Module):
-    """The server's Gaussian of each class's features, as they were when its task ended."""
+    """The server's Gaussian of each class's features, as they were when its task ended.
+
+    Args:
+        spec: the problem.
+        gaussians: of all classes, none of them known yet.
+    """
 
     def __init__(self, spec: Spec, gaussians: Gaussians) -> None:
         super().__init__()

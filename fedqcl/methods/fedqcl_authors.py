@@ -21,6 +21,11 @@ from fedqcl.types import Count, NonNegative, Positive, Real
 class AuthorsState(QueueState):
     """A client that also knows the reference losses of what it will have left of each task at the next task's end.
 
+    Args:
+        memory: the samples.
+        queue: the queues.
+        V: of every client in turn, or of all.
+
     Attributes:
         trimmed_reference: ``[T]`` float32 buffer.
     """

@@ -12,7 +12,6 @@ from fedqcl.report.runs import Run
 
 _FILE = yaml.safe_load(Path(__file__).with_name("paper.yaml").read_text(encoding="utf-8"))
 METHODS: list[str] = _FILE["methods"]
-TABLES: list[str] = [table["name"] for table in _FILE["tables"]]
 
 
 class Printed(NamedTuple):
