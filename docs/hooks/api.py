@@ -14,6 +14,7 @@ DIRECTIVE = """
 ::: {module}
     options:
       heading_level: {level}
+      members: {members}
       show_root_full_path: true
       show_symbol_type_heading: false
 """
@@ -32,7 +33,8 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Add the pages."""
     for room in _rooms(config):
         own, *inner = _modules(room)
-        text = DIRECTIVE.format(module=own, level=1) + "".join(DIRECTIVE.format(module=m, level=2) for m in inner)
+        text = DIRECTIVE.format(module=own, level=1, members="false" if inner else "null")
+        text += "".join(DIRECTIVE.format(module=module, level=2, members="null") for module in inner)
         files.append(File.generated(config, f"api/{room.stem}.md", content=text))
     return files
 
