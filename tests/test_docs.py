@@ -31,11 +31,10 @@ MADE = {"reproducibility.md", "changelog.md", "contributing.md"}  # when the sit
 
 @pytest.fixture(autouse=True)
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with every file that a page shows, and the search path and modules as they were."""
+    """A working folder with every file that a page has one write, and the search path and modules as they were."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     for name, code in itertools.chain(*(titled_blocks(page).items() for page in PAGES)):
-        Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(code, encoding="utf-8")
         monkeypatch.delitem(sys.modules, Path(name).stem, raising=False)
     return tmp_path

@@ -24,9 +24,8 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 def titled_blocks(document: str) -> dict[str, str]:
-    """The code blocks that are files, by name; what they take from a file of the repository is put in."""
-    found = re.findall(r'^```\w+ title="(.*?)"\n(.*?)^```$', read(document), re.DOTALL | re.MULTILINE)
-    return {name: re.sub(r'^--8<-- "(.*?)"\n', lambda file: read(file[1]), code, flags=re.M) for name, code in found}
+    """The code blocks that are files, by name."""
+    return dict(re.findall(r'^```\w+ title="(.*?)"\n(.*?)^```$', read(document), re.DOTALL | re.MULTILINE))
 
 
 def commands(*documents: str) -> list[str]:
