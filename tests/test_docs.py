@@ -101,7 +101,7 @@ def test_the_tutorials_table_agrees_with_its_run() -> None:
     assert np.mean([float(value) for value in learned]) == pytest.approx(98.9, abs=0.06)
 
 
-def test_a_source_a_net_and_a_plot_of_ones_own_work() -> None:
+def test_a_source_a_net_and_a_plot_of_ones_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
     source, net = (
         next(shlex.split(command) for command in commands("docs/extending.md") if name in command)
         for name in ("stripes.Stripes", "plain.Plain")
@@ -111,7 +111,7 @@ def test_a_source_a_net_and_a_plot_of_ones_own_work() -> None:
     assert config["data"]["source"] == {"class_path": "stripes.Stripes", "init_args": {"classes": 10, "images": 40}}
     assert config["model"]["net"] == {"class_path": "plain.Plain", "init_args": {"width": 16}}
     assert json.loads(Path("runs/own/summary.json").read_text(encoding="utf-8"))["average_accuracy"] > 0
-    sys.argv[1:] = ["runs/own"]
+    monkeypatch.setattr(sys, "argv", ["drift.py", "runs/own"])
     runpy.run_path("drift.py")
     assert Path("runs/own/plots/lyapunov.png").stat().st_size > 1000
 
