@@ -18,6 +18,10 @@ class ClientError(RuntimeError):
 class RankError(RuntimeError):
     """A rank that this process had started failed.
 
+    Args:
+        message: what went wrong.
+        status: the exit status of this process.
+
     Attributes:
         status: the exit status that the rank's failure calls for.
     """

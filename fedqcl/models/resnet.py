@@ -61,7 +61,14 @@ class BasicBlock(nn.Module):
 
 
 def residual_backbone(in_channels: int, widths: Sequence[int], blocks: int, zero_init: bool = False) -> nn.Sequential:
-    """A 3x3 stem without pooling, then stages of ``blocks`` blocks that halve the image from the second on."""
+    """A 3x3 stem without pooling, then stages of ``blocks`` blocks that halve the image from the second on.
+
+    Args:
+        in_channels: image channels.
+        widths: channels of each stage.
+        blocks: blocks of a stage.
+        zero_init: start every block as its shortcut.
+    """
     layers: list[nn.Module] = [ConvNorm(in_channels, widths[0], 3)]
     inputs = widths[0]
     for stage, width in enumerate(widths):

@@ -126,7 +126,14 @@ class Logger(Protocol):
         """By which the logger's run can be gone on with; None if it cannot."""
 
     def start(self, info: RunInfo, folder: Path, run_id: str | None = None, say: Callable[[str], None] = print) -> None:
-        """Before the first round; ``run_id`` continues an earlier run, ``say`` shows the user a line."""
+        """Before the first round, or before the next one of a run that is gone on with.
+
+        Args:
+            info: what is run.
+            folder: the run's folder.
+            run_id: continues the run that had it.
+            say: shows the user a line.
+        """
 
     def round(self, record: RoundRecord) -> None:
         """After a round."""
