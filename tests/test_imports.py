@@ -111,6 +111,20 @@ def test_report_reads_files_and_needs_no_torch() -> None:
     assert run_python("-c", code).stdout.strip() == "[]"
 
 
+QUICK = """
+import contextlib, sys
+from fedqcl.cli import main
+for words in ["--help"], ["--version"], ["report", "--help"], ["sweep", "--help"], ["sweep", "e99"]:
+    with contextlib.suppress(SystemExit):
+        main(words)
+print([name for name in ("torch", "lightning", "numpy", "matplotlib", "jsonargparse") if name in sys.modules])
+"""
+
+
+def test_what_trains_nothing_imports_nothing_to_train_with() -> None:
+    assert run_python("-c", QUICK).stdout.splitlines()[-1] == "[]"
+
+
 def test_imports_make_no_circle() -> None:
     """Among modules, by what they import when they are loaded; imports inside functions are left out."""
     graph: dict[str, set[str]] = {}

@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 
 from fedqcl.cli.configs import shipped_configs, shipped_experiments
+from fedqcl.cli.lean import put_off_transformers
 from fedqcl.errors import ClientError, InputError, Interrupted, RankError
 from fedqcl.version import __version__
 
@@ -70,6 +71,7 @@ def _run(command: str, words: list[str]) -> int:
         from fedqcl.cli.sweep import sweep
 
         return sweep(words)
+    put_off_transformers()
     from fedqcl.cli.lightning import run
 
     run(command, words)

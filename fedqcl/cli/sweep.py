@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from fedqcl.cli.configs import find_experiment, read_config, shipped_experiments
-from fedqcl.cli.lightning import FederatedCLI, config_yaml
+from fedqcl.cli.lean import put_off_transformers
 from fedqcl.cli.words import Parser
 from fedqcl.errors import InputError
 from fedqcl.run.folder import RunFolder
@@ -135,6 +135,9 @@ def _completed(file: Path) -> dict[str, Any]:
 
 
 def _parsed(words: list[str]) -> dict[str, Any]:
+    put_off_transformers()
+    from fedqcl.cli.lightning import FederatedCLI, config_yaml
+
     cli = FederatedCLI("fit", words)
     config: dict[str, Any] = yaml.safe_load(config_yaml(cli.parser, cli.config))
     return config
