@@ -203,7 +203,7 @@ class FederatedTrainer:
             data.prepare_data()
             data.setup()
             assert data.spec is not None
-            learner.method.check(data.spec)
+            learner.method.check(data.spec, data.num_clients)
         if is_first():
             prepare()
         on_rank = partial(self._on_rank, job=job, learner=learner, data=data)

@@ -51,7 +51,7 @@ def fit(root: str, method: type[Method], scenario: Literal["task", "class"], dev
 
 def takes(method: type[Method], scenario: Literal["task", "class"]) -> bool:
     try:
-        small_method(method).check(Spec(channels=1, size=(4, 4), classes=(2, 2, 2), scenario=scenario))
+        small_method(method).check(Spec(channels=1, size=(4, 4), classes=(2, 2, 2), scenario=scenario), num_clients=3)
     except InputError:
         return False
     return True
