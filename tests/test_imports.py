@@ -77,7 +77,9 @@ KNOWS = {
         "checkpoint", "data", "engine", "errors", "evaluate", "fitting", "learner", "preemption", "resume", "run",
         "types",
     },
-    "cli": {"data", "errors", "learner", "report", "resume", "run", "sweep", "trainer", "types", "version"},
+    "cli": {
+        "data", "errors", "learner", "preemption", "report", "resume", "run", "sweep", "trainer", "types", "version",
+    },
 }  # fmt: skip
 # Of the methods, the rooms outside know the interface, by these names from the package itself.
 INTERFACE = {"ClientState", "Method", "Stats"}

@@ -11,6 +11,7 @@ from pathlib import Path
 from fedqcl.cli.configs import shipped_configs, shipped_experiments
 from fedqcl.cli.lean import put_off_transformers
 from fedqcl.errors import ClientError, InputError, Interrupted, RankError
+from fedqcl.preemption import requeue_noted
 from fedqcl.version import __version__
 
 COMMANDS = {
@@ -71,10 +72,11 @@ def _run(command: str, words: list[str]) -> int:
         from fedqcl.cli.sweep import sweep
 
         return sweep(words)
-    put_off_transformers()
-    from fedqcl.cli.lightning import run
+    with requeue_noted():
+        put_off_transformers()
+        from fedqcl.cli.lightning import run
 
-    run(command, words)
+        run(command, words)
     return 0
 
 

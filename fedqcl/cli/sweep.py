@@ -15,6 +15,7 @@ from fedqcl.cli.configs import find_experiment, read_config, shipped_experiments
 from fedqcl.cli.lean import put_off_transformers
 from fedqcl.cli.words import Parser
 from fedqcl.errors import InputError
+from fedqcl.preemption import requeue_noted
 from fedqcl.run.folder import RunFolder
 from fedqcl.sweep.experiment import Experiment, Planned
 from fedqcl.sweep.known import KnownRuns, free_name, mark, same_run
@@ -41,7 +42,8 @@ def sweep(words: list[str]) -> int:
     if options.index is not None:
         if not 0 <= options.index < len(runs):
             raise InputError(f"index: {options.index} is not one of the {len(runs)} runs; give 0 to {len(runs) - 1}")
-        return _run_one(Task(experiment, known, runs[options.index]))
+        with requeue_noted():
+            return _run_one(Task(experiment, known, runs[options.index]))
     print(f"{experiment.name}: {experiment.title}, {len(runs)} runs in {known.root / experiment.name}")
     tasks = [Task(experiment, known, run) for run in runs]
     if options.list:
