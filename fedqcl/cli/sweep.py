@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fedqcl.cli.configs import find_experiment, read_config, shipped_experiments
 from fedqcl.cli.lean import put_off_transformers
 from fedqcl.cli.words import Parser
@@ -122,27 +120,19 @@ class Task:
 
 
 def _whole_config(planned: Planned) -> dict[str, Any]:
+    put_off_transformers()
+    from fedqcl.cli.lightning import whole_config
+
     try:
-        return _parsed(planned.words())
+        return whole_config(planned.words())
     except InputError as error:
         raise InputError(f"{planned.name}: {error}") from None
 
 
-def _completed(file: Path) -> dict[str, Any]:
-    """A run's configuration with today's defaults where it lacks an option; empty if it has one that is no more."""
-    try:
-        return _parsed([f"--config={file}"])
-    except InputError:
-        return {}
+def _completed(config: dict[str, Any]) -> dict[str, Any]:
+    from fedqcl.cli.lightning import completed
 
-
-def _parsed(words: list[str]) -> dict[str, Any]:
-    put_off_transformers()
-    from fedqcl.cli.lightning import FederatedCLI, config_yaml
-
-    cli = FederatedCLI("fit", words)
-    config: dict[str, Any] = yaml.safe_load(config_yaml(cli.parser, cli.config))
-    return config
+    return completed(config)
 
 
 def _without_repeats(tasks: Sequence[Task]) -> list[Task]:

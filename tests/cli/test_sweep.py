@@ -183,6 +183,10 @@ def test_a_run_that_lacks_a_newer_option_is_known(out: Out) -> None:
     assert out()[0].splitlines()[1].split()[1] == "finished"
     assert main(["sweep", mine, "--list", "--override", "model.method.queue_loss=mean"]) == 0
     assert out()[0].splitlines()[1].split()[1] == "missing"
+    run = RunFolder(config.parent)
+    run.summary.unlink()  # as if it had been stopped
+    assert main(["sweep", mine, "--index", "0"]) == 0
+    assert run.finished
 
 
 def test_the_places_are_plain_json(out: Out) -> None:
