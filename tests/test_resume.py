@@ -235,6 +235,7 @@ def test_the_wandb_run_goes_on_under_its_id(tmp_path: Path) -> None:
     first, second = map(read, paths)
     assert first.run["run_id"] == second.run["run_id"]
     assert (first.exit_code, second.exit_code) == (1, 0)
+    assert (first.preempted, second.preempted) == (True, False)
     rounds = [[row["round"] for row in part.history if "loss" in row] for part in (first, second)]
     assert rounds == [[1, 2, 3, 4, 5], [6, 7, 8, 9]]
     # The queues of the tasks before the stop are in the last table too; after the first task there are none.
