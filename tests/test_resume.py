@@ -20,7 +20,8 @@ from fedqcl.run.records import RoundRecord
 from fedqcl.run.wandb import WandbLogger
 from tests.helpers.methods import method_classes, small_method
 from tests.helpers.process import run_python
-from tests.helpers.stopped import Tripwire, fit, outcome, small_data, small_learner, small_trainer, stopped
+from tests.helpers.small import small_trainer
+from tests.helpers.stopped import Tripwire, fit, outcome, small_data, small_learner, stopped
 from tests.run.wandb_reader import read
 
 
@@ -83,7 +84,8 @@ FULL_DISK = """
 import os, sys, torch
 from pathlib import Path
 from fedqcl.report import plots
-from tests.helpers.stopped import fit, small_trainer
+from tests.helpers.small import small_trainer
+from tests.helpers.stopped import fit
 
 def save(content, path, saved=torch.save):
     if os.environ.get("LOCAL_RANK") == "1" and path.parent.name.startswith(".task-02"):
