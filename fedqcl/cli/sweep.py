@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -33,6 +34,7 @@ def sweep(words: list[str]) -> int:
         InputError: a mistake in the command line, the experiment or one of its configurations, before any run starts.
     """
     options = _parser().parse_args(words)
+    _parsed.cache_clear()  # the config files may be others than at the last call
     file = find_experiment(options.experiment)
     experiment = Experiment(file.stem, read_config(file), options.override)
     runs = experiment.runs()
@@ -120,13 +122,23 @@ class Task:
 
 
 def _whole_config(planned: Planned) -> dict[str, Any]:
+    seed = planned.options.get("seed_everything")
+    # Parsing takes a tenth of a second, and what differs in the seed alone differs in nothing else.
+    apart = type(seed) is int and seed >= 0
+    words = [word for word in planned.words() if not (apart and word.startswith("--seed_everything="))]
+    try:
+        config = _parsed(tuple(words))
+    except InputError as error:
+        raise InputError(f"{planned.name}: {error}") from None
+    return config | {"seed_everything": seed} if apart else config
+
+
+@functools.cache
+def _parsed(words: tuple[str, ...]) -> dict[str, Any]:
     put_off_transformers()
     from fedqcl.cli.lightning import whole_config
 
-    try:
-        return whole_config(planned.words())
-    except InputError as error:
-        raise InputError(f"{planned.name}: {error}") from None
+    return whole_config(list(words))
 
 
 def _completed(config: dict[str, Any]) -> dict[str, Any]:
