@@ -28,6 +28,7 @@ from fedqcl.fitting import Fitting
 from fedqcl.learner import Learner
 from fedqcl.preemption import passed_on
 from fedqcl.resume import find_run, go_on
+from fedqcl.run.config import Complete
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.wandb import WandbLogger
@@ -135,6 +136,7 @@ class FederatedTrainer:
         self.timeout = timeout
         self.config: dict[str, Any] = {}
         self.config_text = ""
+        self.complete: Complete = dict
         self._start: Start | None = None
         self.started = 0.0
 
@@ -204,7 +206,7 @@ class FederatedTrainer:
             data.prepare_data()
             data.setup()
             assert data.spec is not None
-            learner.method.check(data.spec)
+            learner.method.check(data.spec, data.num_clients)
         if is_first():
             prepare()
         on_rank = partial(self._on_rank, job=job, learner=learner, data=data)
@@ -231,10 +233,10 @@ class FederatedTrainer:
 
     def _begin(self, learner: Learner, data: FederatedData, ckpt_path: str | None, held: ExitStack) -> None:
         """Find or make the run's folder, hold it, and find out where the run starts; for the first rank alone."""
-        run = find_run(ckpt_path, self.root, self.name, self.config) if ckpt_path else None
+        run = find_run(ckpt_path, self.root, self.name, self.config, self.complete) if ckpt_path else None
         if ckpt_path and run:
             held.enter_context(run.held())
-            self._start = go_on(run, ckpt_path, self._made_with(learner, data))
+            self._start = go_on(run, ckpt_path, self._made_with(learner, data), self.complete)
             return
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
         run = RunFolder.create(self.root, self.name, name, self.config_text)

@@ -65,8 +65,12 @@ class Method:
 
     replay_batch: int = 0
 
-    def check(self, spec: Spec) -> None:
-        """Refuse a problem in which the method has no meaning.
+    def check(self, spec: Spec, num_clients: int) -> None:
+        """Refuse a problem in which the method has no meaning, before anything is written.
+
+        Args:
+            spec: the problem.
+            num_clients: ``N``.
 
         Raises:
             InputError: the reason, naming the key to change.

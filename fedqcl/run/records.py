@@ -144,8 +144,11 @@ class Logger(Protocol):
     def finish(self, summary: dict[str, Any]) -> None:
         """After the last task."""
 
+    def stop(self) -> None:
+        """In the place of ``finish`` when the run has been asked to stop, and may be gone on with."""
+
     def fail(self) -> None:
-        """In the place of ``finish`` when the run ends early."""
+        """In the place of ``finish`` when the run fails."""
 
 
 def mean(values: Iterable[float]) -> float:
