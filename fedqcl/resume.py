@@ -93,6 +93,12 @@ def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any], complete: C
 def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any], complete: Complete) -> None:
     """Check that a run was made with what is given now, as far as it is known.
 
+    Args:
+        run: the run.
+        then: what it was made with.
+        now: the same as it is now.
+        complete: as for :func:`find_run`.
+
     Raises:
         InputError: it was not; the first keys that differ are named.
     """
