@@ -135,6 +135,7 @@ class Fitting:
         summary = {
             **tracker.summary(),
             "evaluated_on": data.evaluated_on,
+            "dataset": data.source.name,
             "device": describe(self.fabric),
             "memory_estimate": needed,
             "memory_peak": peak_memory(self.fabric.device),

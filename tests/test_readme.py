@@ -75,7 +75,8 @@ def test_every_command_parses(command: str) -> None:
         assert main([job, *words]) == 0
         return
     if job == "sweep":
-        assert main([job, *words, "--override", "seed=0", "method=FedQCL", "--list"]) == 0
+        few = ["method=FedQCL"] if re.match(r"e\d", words[0]) else []
+        assert main([job, *words, "--override", "seed=0", *few, "--list"]) == 0
         return
     if "--ckpt_path" in words:
         finished_run(Path(words[words.index("--ckpt_path") + 1]))
@@ -114,7 +115,7 @@ def test_the_table_of_methods_is_whole() -> None:
 def test_a_command_is_named_for_every_table_and_figure() -> None:
     section = read("README.md").partition("## The paper's tables and figures")[2].partition("```")[0]
     assert {f"{name}-" for name in re.findall(r"`fedqcl sweep (e\d+)`", section)} == {
-        f"{name.partition('-')[0]}-" for name in shipped_experiments()
+        f"{name.partition('-')[0]}-" for name in shipped_experiments() if re.match(r"e\d", name)
     }
     shown = " ".join(re.findall(r"^\| ((?:Table|Figure).*?) \|", section, re.MULTILINE))
     assert {int(number) for number in re.findall(r"(?:Figures?|and) (\d+)", shown)} == set(range(1, 11))

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from fedqcl.cli.configs import find_experiment, read_config, shipped_experiments
+from fedqcl.cli.configs import find_experiment, read_experiment, shipped_experiments
 from fedqcl.cli.lightning import FederatedCLI, config_yaml
 from fedqcl.cli.words import Parser
 from fedqcl.errors import InputError
@@ -35,7 +35,7 @@ def sweep(words: list[str]) -> int:
     """
     options = _parser().parse_args(words)
     file = find_experiment(options.experiment)
-    experiment = Experiment(file.stem, read_config(file), options.override)
+    experiment = Experiment(file.stem, read_experiment(file), options.override)
     runs = experiment.runs()
     known = KnownRuns(Path(options.root), _completed)
     if options.index is not None:

@@ -42,13 +42,18 @@ class Run:
 
     @property
     def dataset(self) -> str:
-        """Short name of the class of images; blank if unknown."""
-        return str(self.settings.get("data.source", ""))
+        """What the images are called: by their class, or by their file or folder if they are the user's own."""
+        return str(self.summary.get("dataset") or self.settings.get("data.source", "")).lower()
 
     @property
     def method(self) -> str:
         """Short name of the method; blank if unknown."""
         return str(self.settings.get("model.method", ""))
+
+    @property
+    def device(self) -> str:
+        """What it ran on."""
+        return str(self.summary.get("device", "unknown"))
 
     @property
     def seed(self) -> Any:

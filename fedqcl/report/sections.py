@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fedqcl.report.paper import METHODS
+from fedqcl.report.paper import DATASETS, METHODS
 from fedqcl.report.runs import Run, average, deviation
 from fedqcl.run.config import CIRCUMSTANCES
 
 OTHER = "other-runs"
 # What tells no two runs apart.
 _NO_PART = re.compile(
-    rf"seed_everything|data\.source\.(root|download|verify)|trainer\.({'|'.join(sorted(CIRCUMSTANCES))})(\..*)?"
+    rf"seed_everything|data\.source\.(root|path|download|verify)|trainer\.({'|'.join(sorted(CIRCUMSTANCES))})(\..*)?"
 )
 
 
@@ -46,7 +46,12 @@ class Cell:
     @property
     def dataset(self) -> str:
         """The images, as the paper calls them: ``Split-CIFAR-100``."""
-        return "Split-" + re.sub(r"(?<=[A-Za-z])(?=\d)", "-", self.runs[0].dataset)
+        return f"Split-{DATASETS.get(self.runs[0].dataset, self.runs[0].dataset)}"
+
+    @property
+    def devices(self) -> str:
+        """What the runs ran on."""
+        return ", ".join(sorted({run.device for run in self.runs}))
 
     @property
     def method(self) -> str:

@@ -89,7 +89,7 @@ class Table:
 
 
 def results_table(section: Section, across: str | None = None) -> Table:
-    """Accuracy, forgetting and last-task accuracy of a section's cells, beside what the paper prints.
+    """Accuracy, forgetting, last-task and learning accuracy of a section's cells, beside what the paper prints.
 
     Args:
         section: the runs.
@@ -119,12 +119,11 @@ def _column(section: Section, cell: Cell, across: str | None) -> str:
 
 def _result_columns(cells: Sequence[Cell | None], beside: Sequence[object]) -> list[tuple[str, list[Entry]]]:
     """Our figures and the paper's, a paper's column only where it prints something."""
-    best = {"average_accuracy": max, "last_task_accuracy": max, "forgetting": min}
 
     def ours(name: str, factor: float, digits: int) -> list[Entry]:
         means = [cell.mean(name) * factor if cell else math.nan for cell in cells]
         known = [mean for mean in means if not math.isnan(mean)]
-        top = best[name](known, default=math.nan)
+        top = (min if name == "forgetting" else max)(known, default=math.nan)
         return [
             Figure(mean, cell.std(name) * factor if cell else math.nan, digits, len(known) > 1 and mean == top)
             for mean, cell in zip(means, cells, strict=True)
@@ -140,6 +139,7 @@ def _result_columns(cells: Sequence[Cell | None], beside: Sequence[object]) -> l
         ("Forget", ours("forgetting", 1, 3)),
         ("paper", paper("forgetting", "forgetting_std", 3)),
         ("Last task %", ours("last_task_accuracy", 100, 2)),
+        ("Learned %", ours("learning_accuracy", 100, 2)),
     ]
     return [column for column in found if column[0] != "paper" or any(beside)]
 
@@ -149,6 +149,7 @@ def complexity_table(section: Section) -> Table:
     formulas = complexity()
     parts = ("storage", "computation", "traffic", "boundary")
     columns = [
+        ("s in all", 0, [cell.mean("wall_seconds") for cell in section.cells]),
         ("training s", 1, [cell.mean("train_seconds") for cell in section.cells]),
         ("ms a step", 2, [1000 * cell.mean("train_seconds") / cell.mean("client_steps") for cell in section.cells]),
         ("images a step, at last", 0, [cell.cost("gradient_images_per_step") for cell in section.cells]),
@@ -156,12 +157,12 @@ def complexity_table(section: Section) -> Table:
     ]
     measured = [column for column in columns if not all(map(math.isnan, column[2]))]
     heads = [("", ""), *(("O(...), in the paper", part) for part in parts)]
-    heads += [("measured", title) for title, _, _ in measured]
+    heads += [("measured", title) for title, _, _ in measured] + [("measured", "on")]
     rows: list[list[Entry]] = []
     for number, cell in enumerate(section.cells):
         words = formulas.get(cell.method, {})
         figures = [Figure(values[number], digits=digits) for _, digits, values in measured]
-        rows.append([section.label(cell), *(words.get(part, "") for part in parts), *figures])
+        rows.append([section.label(cell), *(words.get(part, "") for part in parts), *figures, cell.devices])
     return Table(heads, rows)
 
 
@@ -182,13 +183,15 @@ def long_table(section: Section) -> str:
     writer = csv.writer(text, lineterminator="\n")
     statistics = [f"{name}_{statistic}" for name in names for statistic in ("mean", "std")]
     paper = [f"paper_{name}" for name in ("average_accuracy", "accuracy_std", "forgetting", "forgetting_std")]
-    writer.writerow(["dataset", *axes, "seeds", *statistics, "train_seconds_mean", *paper])
+    seconds = ("train_seconds", "wall_seconds")
+    writer.writerow(["dataset", *axes, "seeds", *statistics, *(f"{name}_mean" for name in seconds), *paper, "device"])
     for cell in section.cells:
         figures = [value for name in names for value in (cell.mean(name), cell.std(name))]
         beside = printed(cell.runs[0]) or [math.nan] * 4
-        numbers = [*figures, cell.mean("train_seconds"), beside[0] / 100, beside[1] / 100, *beside[2:]]
+        numbers = [*figures, *map(cell.mean, seconds), beside[0] / 100, beside[1] / 100, *beside[2:]]
         row = [cell.dataset, *(cell.at.get(axis, "") for axis in axes), len(cell.runs)]
-        writer.writerow([*row, *("" if math.isnan(value) else f"{value:.6g}" for value in numbers)])
+        texts = ["" if math.isnan(value) else f"{value:.6g}" for value in numbers]
+        writer.writerow([*row, *texts, cell.devices])
     return text.getvalue()
 
 
