@@ -14,7 +14,7 @@ from fedqcl.methods import DERpp
 from fedqcl.sweep import Experiment, Planned
 from tests.helpers.methods import shipped_methods
 
-QUICK = ["config=quickstart", "seed=0", "C=1", "R=1", "N=2", "model.net.width=4"]
+QUICK = ["config=quickstart", "seed=0", "T=2", "C=1", "R=1", "N=2", "model.net.width=4"]
 # Two choices of what each experiment is about; the runs of one are often runs of another, and made once.
 FEW = {
     "e1-methods": ["method=FedAvg,FedQCL"],
@@ -44,7 +44,7 @@ ALL: dict[str, list[str]] = {name: [] for name in FEW} | {"e14-tasks": ["T=2,5,1
 
 def sweep_and_report(grids: dict[str, list[str]], jobs: str) -> str:
     for name, overrides in grids.items():
-        axis = {"N": "e11-clients", "R": "e12-epochs"}
+        axis = {"T": "e14-tasks", "N": "e11-clients", "R": "e12-epochs"}
         quick = [word for word in QUICK if axis.get(word.partition("=")[0]) != name]
         assert main(["sweep", name, "--override", *quick, *overrides, "--jobs", jobs]) == 0
     assert main(["report", "runs"]) == 0
