@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from fedqcl.report.paper import DATASETS, METHODS
-from fedqcl.report.runs import Run, average, deviation
+from fedqcl.report.runs import Run, deviation
 from fedqcl.run.config import CIRCUMSTANCES
+from fedqcl.run.records import mean
 
 OTHER = "other-runs"
 # What tells no two runs apart.
@@ -33,7 +34,7 @@ class Cell:
 
     def mean(self, name: str) -> float:
         """Mean over the seeds of a number of the summary."""
-        return average([run.figure(name) for run in self.runs])
+        return mean([run.figure(name) for run in self.runs])
 
     def std(self, name: str) -> float:
         """Standard deviation over the seeds (n - 1); NaN with one."""
@@ -41,7 +42,7 @@ class Cell:
 
     def cost(self, name: str) -> float:
         """Mean over the seeds of a number of the summary's ``costs``."""
-        return average([run.figure(name, "costs") for run in self.runs])
+        return mean([run.figure(name, "costs") for run in self.runs])
 
     @property
     def dataset(self) -> str:

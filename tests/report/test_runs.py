@@ -9,7 +9,7 @@ import torch
 
 from fedqcl.errors import InputError
 from fedqcl.metrics import average_accuracy, forgetting
-from fedqcl.report.runs import Run, accuracy_after, average, deviation, forgetting_after, read_runs
+from fedqcl.report.runs import Run, accuracy_after, deviation, forgetting_after, read_runs
 
 nan = math.nan
 MATRIX = [[0.9, 0.1, 0.1], [0.95, 0.8, 0.1], [0.7, 0.5, 0.6]]
@@ -97,10 +97,8 @@ def test_curves_are_the_metrics_of_the_first_rows() -> None:
     assert forgetting_after(MATRIX) == pytest.approx([float(forgetting(matrix[:t])) for t in (1, 2, 3)], nan_ok=True)
 
 
-def test_mean_and_deviation_of_a_sample() -> None:
-    assert average([1.0, nan, 3.0]) == 2.0
+def test_deviation_of_a_sample() -> None:
     assert deviation([1.0, nan, 3.0]) == pytest.approx(math.sqrt(2))
-    assert math.isnan(average([nan]))
     assert math.isnan(deviation([1.0]))
 
 
