@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedqcl.report import style
-from fedqcl.report.plots import draw_queue_heatmap
+from fedqcl.plots import style
+from fedqcl.plots.run import draw_queue_heatmap
 from fedqcl.report.runs import Matrix, accuracy_after, deviation, forgetting_after
 from fedqcl.report.sections import Cell, Section, by_choice, number
 from fedqcl.run.records import mean

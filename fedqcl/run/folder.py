@@ -18,8 +18,8 @@ import yaml
 
 from fedqcl.errors import InputError
 from fedqcl.run.config import parse_config
-from fedqcl.run.records import RoundRecord
-from fedqcl.run.table import append_rows, columns, read_rows
+from fedqcl.run.records import RoundRecord, State
+from fedqcl.run.table import append_rows, read_rows
 from fedqcl.run.writing import replace
 
 
@@ -125,27 +125,20 @@ class RunFolder:
     def write_round(self, record: RoundRecord) -> None:
         """Append a round to ``metrics.csv`` and its clients to ``clients.csv``."""
         place = {"task": record.task + 1, "round": record.round + 1}
-        row = {
+        row: State = {
             **place,
-            **columns({"accuracy": record.accuracy}),
+            "accuracy": record.accuracy,
             "average_accuracy": record.average_accuracy,
             "forgetting": record.forgetting,
             "loss": record.loss,
-            **columns(record.state),
+            **record.state,
             "seconds": record.seconds,
             "bytes_sent": record.bytes_sent,
             "bytes_received": record.bytes_received,
         }
         append_rows(self.metrics, [row])
-        clients = [
-            {
-                **place,
-                "client": c.client,
-                "samples": c.samples,
-                "steps": c.steps,
-                "loss": c.loss,
-                **columns(c.state),
-            }
+        clients: list[State] = [
+            {**place, "client": c.client, "samples": c.samples, "steps": c.steps, "loss": c.loss, **c.state}
             for c in record.clients
         ]
         append_rows(self.clients, clients)

@@ -7,29 +7,21 @@ import io
 import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fedqcl.run.records import State
 from fedqcl.run.writing import replace
 
 
-def columns(state: State) -> dict[str, float]:
-    """A column for a number, one a task for a list: ``queue: [a, b]`` is ``queue_1: a, queue_2: b``."""
-    found: dict[str, float] = {}
-    for name, value in state.items():
-        if isinstance(value, list):
-            found.update({f"{name}_{task}": item for task, item in enumerate(value, start=1)})
-        else:
-            found[name] = value
-    return found
+def append_rows(path: Path, records: Sequence[State]) -> None:
+    """Append a row a record to a table; a column it lacks is added, blank in the rows above.
 
-
-def append_rows(path: Path, rows: list[dict[str, float]]) -> None:
-    """Append rows to a table; a column it lacks is added, blank in the rows above."""
-    if not rows:
+    A number has a column, a list one an item: ``queue: [a, b]`` becomes ``queue_1: a, queue_2: b``.
+    """
+    if not records:
         return
-    header = _header(path)
+    rows, header = [_columns(record) for record in records], _header(path)
     brought = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
     if not set(brought) <= set(header):
         header = brought + [name for name in header if name not in brought]
@@ -49,6 +41,16 @@ def read_rows(path: Path) -> list[dict[str, float]]:
         return []
     with path.open(encoding="utf-8", newline="") as file:
         return [{name: _number(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+
+
+def _columns(record: State) -> dict[str, float]:
+    row: dict[str, float] = {}
+    for name, value in record.items():
+        if isinstance(value, list):
+            row.update({f"{name}_{number}": item for number, item in enumerate(value, start=1)})
+        else:
+            row[name] = value
+    return row
 
 
 def _table(header: list[str], rows: Iterable[Mapping[str, float]], with_header: bool = False) -> str:

@@ -141,7 +141,7 @@ class WandbLogger:
         return _known(data)
 
     def _task_data(self, record: RoundRecord, matrix: Matrix, queues: Matrix) -> dict[str, Any]:
-        from fedqcl.report.plots import accuracy_matrix_figure, queue_heatmap_figure
+        from fedqcl.plots.run import accuracy_matrix_figure, queue_heatmap_figure
 
         data: dict[str, Any] = {
             **self._position(record),

@@ -21,7 +21,7 @@ from fedqcl.data import FederatedData
 from fedqcl.errors import InputError, Interrupted, RankError
 from fedqcl.methods import ClientState, FedAvg, Stats
 from fedqcl.parts import Shard
-from fedqcl.report import plots
+from fedqcl.run import pictures
 from fedqcl.trainer import FederatedTrainer
 from tests.helpers.process import contained
 from tests.helpers.toy import Toy, toy_learner
@@ -117,5 +117,5 @@ def main(root: str, start_method: str, *cases: str) -> None:
 
 
 if __name__ == "__main__":
-    plots.plot_run = lambda path: []  # pictures are another test's business, and slow
+    pictures.plot_run = lambda path: []  # pictures are another test's business, and slow
     main(*sys.argv[1:])

@@ -13,7 +13,7 @@ from fedqcl.data import Augment, FederatedData
 from fedqcl.errors import InputError
 from fedqcl.methods import Method
 from fedqcl.parts import Spec
-from fedqcl.report import plots
+from fedqcl.run import pictures
 from fedqcl.trainer import FederatedTrainer
 from tests.helpers.methods import method_classes, small_method
 from tests.helpers.process import contained
@@ -64,5 +64,5 @@ def main(root: str) -> None:
 
 
 if __name__ == "__main__":
-    plots.plot_run = lambda path: []  # pictures are another test's business, and slow
+    pictures.plot_run = lambda path: []  # pictures are another test's business, and slow
     main(sys.argv[1])

@@ -15,7 +15,7 @@ from fedqcl.data import Augment, FederatedData
 from fedqcl.methods import ClientState, FedQCL, FedQCLAuthors, Stats
 from fedqcl.models import Net, SmallResNet
 from fedqcl.parts import Shard
-from fedqcl.report import plots
+from fedqcl.run import pictures
 from fedqcl.trainer import FederatedTrainer
 from tests.helpers.process import contained
 from tests.helpers.toy import Toy, toy_learner
@@ -78,5 +78,5 @@ def main(root: str, case: str, *devices: str) -> None:
 
 
 if __name__ == "__main__":
-    plots.plot_run = lambda path: []  # pictures are another test's business, and slow
+    pictures.plot_run = lambda path: []  # pictures are another test's business, and slow
     main(*sys.argv[1:])

@@ -20,7 +20,7 @@ from fedqcl.data import Augment, FederatedData
 from fedqcl.errors import Interrupted
 from fedqcl.learner import Learner
 from fedqcl.methods import FedQCL, Method
-from fedqcl.report import plots
+from fedqcl.run import pictures
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import RoundRecord
 from fedqcl.trainer import FederatedTrainer
@@ -107,5 +107,5 @@ def main(root: Path, *devices: int) -> None:
 
 
 if __name__ == "__main__":
-    plots.plot_run = lambda path: []  # pictures are another test's business, and slow
+    pictures.plot_run = lambda path: []  # pictures are another test's business, and slow
     main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
