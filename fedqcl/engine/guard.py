@@ -10,9 +10,12 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import re
+import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -25,8 +28,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from fedqcl.engine.launcher import ScriptLauncher
 from fedqcl.engine.pulse import PULSE, LostContactError
 from fedqcl.engine.strategy import FederatedStrategy
-from fedqcl.engine.verdict import account, in_short, verdict
-from fedqcl.errors import RankError
+from fedqcl.errors import ClientError, InputError, RankError, first_line
 
 Job = Callable[[Fabric], Any]
 
@@ -82,7 +84,7 @@ def _as_parent(fabric: Fabric, on_rank: Callable[..., Any], said: Event) -> Any:
         for process in set(multiprocessing.active_children()) - others:
             process.kill()
         if isinstance(error, ProcessExitedException):
-            line, status = verdict(error.error_index, error.exit_code)
+            line, status = _verdict(error.error_index, error.exit_code)
             raise RankError("" if said.is_set() else line, status) from None
         if isinstance(error, ProcessRaisedException):  # before the rank had joined
             last = str(error).strip().splitlines()[-1]
@@ -129,9 +131,9 @@ class Member:
             # A process that waits for all ranks knows better who failed without a note.
             status = self._read_note(0.0 if self.said else NOTE_SECONDS)
             if status is None and self.said is None:
-                self._say(f"{self.prog}: error: rank {self.rank} lost contact with the others ({in_short(error)})")
+                self._say(f"{self.prog}: error: rank {self.rank} lost contact with the others ({_short(error)})")
             self._leave(status or 1)
-        text, status = account(error, self.prog, self.rank)
+        text, status = _account(error, self.prog, self.rank)
         self._note(status)
         if text:
             self._say(text)
@@ -139,7 +141,7 @@ class Member:
 
     def bury(self, rank: int, code: int) -> None:
         """End the job after another rank's process has ended, as the process that started it."""
-        line, status = verdict(rank, code)
+        line, status = _verdict(rank, code)
         if self._read_note() is None:
             self._note(status)
             if line:
@@ -226,3 +228,37 @@ class Member:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(status)
+
+
+def _account(error: BaseException, prog: str, rank: int) -> tuple[str, int]:
+    """What to print about an error, and the status to end with."""
+    if isinstance(error, KeyboardInterrupt):
+        return "", getattr(error, "status", 128 + signal.SIGINT)
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        line, status = _verdict(rank, status)
+        return line and f"{prog}: error: {line}", status
+    if isinstance(error, InputError):
+        return f"{prog}: error: {' '.join(str(error).split())}", 2
+    cause = error.__cause__ if isinstance(error, ClientError) and error.__cause__ else error
+    said = str(error) if isinstance(error, ClientError) else first_line(error)
+    return f"{''.join(traceback.format_exception(cause))}{prog}: error: rank {rank}, {said}", 1
+
+
+def _short(error: LostContactError) -> str:
+    """What a backend says about a connection, without its source lines and advice."""
+    return re.sub(r"^(\[[^\]]*\] ?)+", "", str(error)).splitlines()[0].split(". ")[0]
+
+
+def _verdict(rank: int, code: int) -> tuple[str, int]:
+    """What to say about a rank that ended without a word, and the status to end with.
+
+    There is nothing to say about one that was asked to stop, whether or not it is to be started again.
+    """
+    if code in (0, os.EX_TEMPFAIL) or code > 128:
+        return "", code
+    if code > 0:
+        return f"rank {rank} ended with status {code}", code
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    hint = "; the machine may be out of memory" if -code == signal.SIGKILL else ""
+    return f"rank {rank} was killed by {name}{hint}", 128 - code

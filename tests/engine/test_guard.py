@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from fedqcl.engine.guard import _short, _verdict
+from fedqcl.engine.pulse import LostContactError
 from tests.helpers.process import REPOSITORY, run_python
 
 # Each fault: the exit status of the job, and the last line that is shown, "" for nothing at all.
@@ -135,3 +137,30 @@ def test_ranks_of_one_machine_listen_on_its_loopback_only(forked: dict[str, dict
     hosts = forked["listening"]["hosts"]
     assert [len(host) > 0 for host in hosts] == [True, True]
     assert {host for rank in hosts for host in rank} == {"0100007F"}  # 127.0.0.1
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "status"),
+    [
+        (0, "", 0),
+        (5, "rank 2 ended with status 5", 5),
+        (75, "", 75),  # asked to stop, and to be started again
+        (143, "", 143),  # asked to stop
+        (-15, "rank 2 was killed by SIGTERM", 143),
+        (-9, "rank 2 was killed by SIGKILL; the machine may be out of memory", 137),
+    ],
+)
+def test_what_became_of_a_rank(code: int, line: str, status: int) -> None:
+    assert _verdict(2, code) == (line, status)
+
+
+@pytest.mark.parametrize(
+    ("said", "short"),
+    [
+        ("[/a/b.cc:561] Connection closed by peer [127.0.0.1]:39. This is typically", "Connection closed by peer"),
+        ("[1] [/a/b.cc:5] Timed out waiting\nfor it", "Timed out waiting"),
+        ("something else", "something else"),
+    ],
+)
+def test_a_lost_connection_in_short(said: str, short: str) -> None:
+    assert _short(LostContactError(said)).startswith(short)
