@@ -40,7 +40,7 @@ from fedqcl.errors import Interrupted
 from fedqcl.learner import Learner
 from fedqcl.methods import FedQCL
 from fedqcl.models import SmallResNet
-from fedqcl.report import plots
+from fedqcl.run import pictures
 from fedqcl.run.folder import RunFolder
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.version import __version__
@@ -300,7 +300,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder for README.md and kills.csv")
     given = parser.parse_args()
-    plots.plot_run = lambda path: []  # pictures take longer than the training here, and are drawn from the tables
+    pictures.plot_run = lambda path: []  # pictures take longer than the training here, and are drawn from the tables
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # ranks whose launcher was killed are waited for here
     torch.set_num_threads(1)
     began = time.monotonic()

@@ -132,21 +132,26 @@ class Fitting:
         with CheckpointKeeper(state, schedule, start, every, log.say, asked_to_stop) as keeper:
             loop.fit(self.learner.method, engine, schedule, tracker, keeper)
             keeper.settle()
-        summary = {
-            **tracker.summary(),
-            "evaluated_on": data.evaluated_on,
-            "device": describe(self.fabric),
-            "memory_estimate": needed,
-            "memory_peak": peak_memory(self.fabric.device),
-            "seed": data.seed,
-            "versions": _versions(),
-        }
+        summary = self._summary(tracker, needed)
         if log.folder is not None:
             with writing(log.folder.checkpoint):
                 save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
         log.finish(summary)
         keeper.clear()
         return summary
+
+    def _summary(self, tracker: Tracker, needed: int | None) -> dict[str, Any]:
+        """What ``summary.json`` holds; every rank works it out together with the others."""
+        return {
+            **tracker.summary(),
+            "evaluated_on": self.data.evaluated_on,
+            "dataset": self.data.source.name,
+            "device": describe(self.fabric),
+            "memory_estimate": needed,
+            "memory_peak": peak_memory(self.fabric.device),
+            "seed": self.data.seed,
+            "versions": _versions(),
+        }
 
     def _engine(self) -> Engine:
         options = self.options

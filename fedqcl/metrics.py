@@ -243,7 +243,7 @@ class ContinualAccuracy(Metric):
         """
         import matplotlib.pyplot as plt
 
-        from fedqcl.report.plots import draw_accuracy_matrix
+        from fedqcl.plots.run import draw_accuracy_matrix
 
         if ax is None:
             _, ax = plt.subplots(layout="constrained")

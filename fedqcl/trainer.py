@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ from fedqcl.types import Count, Positive, Share
 Job = Callable[[Fabric, Learner, FederatedData], Any]
 
 
+@dataclass(eq=False)
 class FederatedTrainer:
     """Runs federated continual learning with Lightning Fabric, clients dealt out over the devices.
 
@@ -81,64 +83,37 @@ class FederatedTrainer:
             run.
     """
 
-    def __init__(
-        self,
-        accelerator: Literal["auto", "cpu", "cuda"] = "auto",
-        devices: Count | Literal["auto"] = "auto",
-        num_nodes: Count | Literal["auto"] = "auto",
-        precision: Literal["32-true", "bf16-mixed"] = "32-true",
-        rounds: Count = 10,
-        epochs: Count = 5,
-        participation: Share = 1.0,
-        weighting: Weighting = "task",
-        personal: Personal = "nothing",
-        evaluation: Literal["server", "clients"] = "server",
-        restart: bool = False,
-        executor: Literal["auto", "eager", "graphed"] = "auto",
-        concurrency: Count = 5,
-        deterministic: bool = False,
-        threads: Count = 1,
-        root: str = "runs",
-        name: str | None = None,
-        logger: WandbLogger | None = None,
-        on_client_error: Literal["raise", "skip"] = "raise",
-        on_nonfinite: Literal["raise", "drop"] = "raise",
-        console: Literal["quiet", "normal", "verbose"] = "normal",
-        checkpoint_every: Count = 1,
-        grace: Positive = 25.0,
-        start_method: Literal["auto", "popen", "fork", "spawn"] = "auto",
-        timeout: Positive = 45.0,
-    ) -> None:
-        self.accelerator = accelerator
-        self.devices = devices
-        self.num_nodes = num_nodes
-        self.precision = precision
-        self.rounds = rounds
-        self.epochs = epochs
-        self.participation = participation
-        self.weighting = weighting
-        self.personal = personal
-        self.evaluation = evaluation
-        self.restart = restart
-        self.executor = executor
-        self.concurrency = concurrency
-        self.deterministic = deterministic
-        self.threads = threads
-        self.root = root
-        self.name = name
-        self.logger = logger
-        self.on_client_error = on_client_error
-        self.on_nonfinite = on_nonfinite
-        self.console = console
-        self.checkpoint_every = checkpoint_every
-        self.grace = grace
-        self.start_method = start_method
-        self.timeout = timeout
-        self.config: dict[str, Any] = {}
-        self.config_text = ""
-        self.complete: Complete = dict
-        self._start: Start | None = None
-        self.started = 0.0
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    devices: Count | Literal["auto"] = "auto"
+    num_nodes: Count | Literal["auto"] = "auto"
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    rounds: Count = 10
+    epochs: Count = 5
+    participation: Share = 1.0
+    weighting: Weighting = "task"
+    personal: Personal = "nothing"
+    evaluation: Literal["server", "clients"] = "server"
+    restart: bool = False
+    executor: Literal["auto", "eager", "graphed"] = "auto"
+    concurrency: Count = 5
+    deterministic: bool = False
+    threads: Count = 1
+    root: str = "runs"
+    name: str | None = None
+    logger: WandbLogger | None = None
+    on_client_error: Literal["raise", "skip"] = "raise"
+    on_nonfinite: Literal["raise", "drop"] = "raise"
+    console: Literal["quiet", "normal", "verbose"] = "normal"
+    checkpoint_every: Count = 1
+    grace: Positive = 25.0
+    start_method: Literal["auto", "popen", "fork", "spawn"] = "auto"
+    timeout: Positive = 45.0
+
+    config: dict[str, Any] = field(default_factory=dict, init=False)
+    config_text: str = field(default="", init=False)
+    complete: Complete = field(default=dict, init=False)
+    started: float = field(default=0.0, init=False)
+    _start: Start | None = field(default=None, init=False)
 
     def fit(self, model: Learner, datamodule: FederatedData, ckpt_path: str | None = None) -> dict[str, Any]:
         """Train on all tasks and write a run folder.

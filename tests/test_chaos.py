@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedqcl.cli.main import main
-from fedqcl.report import plots
+from fedqcl.run import pictures
 from tests.helpers.process import contained
 
 FILES = ["config.yaml", "model.ckpt", "metrics.csv", "clients.csv", "summary.json"]
@@ -45,7 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = {"trainer.root": root, "trainer.name": "run", "trainer.devices": 1, "trainer.rounds": 1, "data.tasks": 2}
     words = [word for key, value in small.items() for word in (f"--{key}", str(value))]
     with contained(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "plot_run", lambda path: [])  # pictures are another test's business, and slow
+        patch.setattr(pictures, "plot_run", lambda path: [])  # pictures are another test's business, and slow
         assert main(["fit", "--config", "quickstart", "-q", "--trainer.epochs", "1", *words]) == 0
     return root / "run"
 

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from fedqcl.cli import main
-from fedqcl.cli.configs import shipped_experiments
+from fedqcl.cli.configs import find_experiment, read_config, read_experiment, shipped_experiments, shipped_folder
+from fedqcl.cli.lightning import FederatedCLI
+from fedqcl.methods import DERpp
+from fedqcl.sweep import Experiment, Planned
+from tests.helpers.methods import shipped_methods
 
-QUICK = ["config=quickstart", "seed=0", "C=1", "R=1", "N=2", "model.net.width=4"]
+QUICK = ["config=quickstart", "seed=0", "T=2", "C=1", "R=1", "N=2", "model.net.width=4"]
 # Two choices of what each experiment is about; the runs of one are often runs of another, and made once.
 FEW = {
     "e1-methods": ["method=FedAvg,FedQCL"],
@@ -30,6 +34,9 @@ FEW = {
     "e15-V-delta": ["V=50,100", "delta=-1,0.05"],
     "e16-queues": ["alpha=1,1e5", "delta=-1,0.05"],
     "e17-complexity": ["method=FedAvg,FedQCL"],
+    "replay": ["weight=0.5"],
+    "authors": ["what=FedQCL"],
+    "controls": ["control=joint", "alpha=1e5"],
 }
 # The whole grids, but for tasks that ten digits cannot be split into.
 ALL: dict[str, list[str]] = {name: [] for name in FEW} | {"e14-tasks": ["T=2,5,10"]}
@@ -37,7 +44,7 @@ ALL: dict[str, list[str]] = {name: [] for name in FEW} | {"e14-tasks": ["T=2,5,1
 
 def sweep_and_report(grids: dict[str, list[str]], jobs: str) -> str:
     for name, overrides in grids.items():
-        axis = {"N": "e11-clients", "R": "e12-epochs"}
+        axis = {"T": "e14-tasks", "N": "e11-clients", "R": "e12-epochs"}
         quick = [word for word in QUICK if axis.get(word.partition("=")[0]) != name]
         assert main(["sweep", name, "--override", *quick, *overrides, "--jobs", jobs]) == 0
     assert main(["report", "runs"]) == 0
@@ -53,11 +60,55 @@ def check(page: str) -> None:
         *("e2-curves-curves", "e3-pareto-pareto", "e4-more-curves-curves", "e5-alpha-sweep-alpha", "e6-memory-sweep-M"),
         *("e7-V-sweep-V", "e8-delta-pareto", "e9-queues-V-queues-V", "e11-clients-sweep-N", "e12-epochs-sweep-R"),
         *("e13-online-sweep-passes", "e14-tasks-sweep-T", "e15-V-delta-sweep-delta", "e15-V-delta-pareto-V"),
-        *("e16-queues-queues-delta", "e16-queues-queues-alpha"),
+        *("e16-queues-queues-delta", "e16-queues-queues-alpha", "replay-pareto"),
     ):
         assert any(figure.startswith(f"{start}-Split-Digits") for figure in figures), start
     assert page.count("<figure>") == len(figures)
     assert "M + K + d" in re.sub(r"(?s).*<section id=.e17-complexity.>", "", page)
+
+
+def planned(name: str, *overrides: str) -> list[Planned]:
+    return Experiment(name, read_experiment(find_experiment(name)), overrides).runs()
+
+
+def test_every_method_has_its_run() -> None:
+    ours = {cls.__name__ for cls in shipped_methods()} - {"FedQCLAuthors"}
+    compared = {run.at["method"] for run in planned("e1")}
+    controls = {choice for run in planned("controls") for choice in [run.at["control"]]}
+    assert compared | controls == ours | {"joint", "independent"}
+    assert {run.at["method"] for run in planned("e10")} == compared - {"FOT"}
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "alpha"),
+    [
+        *(("DER", "cifar10", 0.3), ("DER", "cifar100", 0.3), ("DER", "tinyimagenet", 0.1)),
+        *(("DERpp", "cifar10", 0.2), ("DERpp", "cifar100", 0.1), ("DERpp", "tinyimagenet", 0.2)),
+    ],
+)
+def test_der_has_its_authors_best_options_in_every_comparison(method: str, config: str, alpha: float) -> None:
+    (run,) = planned("e1", "seed=0", f"config={config}", f"method={method}", "preset=fair/{config}")
+    learner = FederatedCLI("fit", run.words()).model
+    assert isinstance(learner.method, DERpp)
+    assert (learner.method.alpha, learner.method.beta) == (alpha, 0.5 if method == "DERpp" else 0)
+    given = run.options.get("model.method.alpha")
+    for name in shipped_experiments():
+        for other in planned(name, f"config={config}"):
+            if other.at.get("method") == method:
+                assert other.options.get("model.method.alpha") == given, name
+
+
+def test_every_peculiarity_of_the_authors_is_taken_back_once() -> None:
+    preset = read_config(shipped_folder() / "presets/authors.yaml")
+    keys = {f"trainer.{key}" for key in preset["trainer"]}
+    keys |= {f"model.method.{key}" for key in preset["model"]["method"]["init_args"]}
+    keys |= {"data.equalise", "data.sampling", "data.augment.frozen"}
+    runs = {run.at["what"]: run.options for run in planned("authors", "seed=0")}
+    taken_back = [key for what, options in runs.items() if "FedAvg" not in what for key in options]
+    assert sorted(["seed_everything"] * 11 + [*keys - {"trainer.precision", "model.method.skip_first_task"}]) == sorted(
+        taken_back
+    )
+    assert runs["FedQCL"] == {"seed_everything": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +120,9 @@ def _work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_choices_of_every_experiment() -> None:
     assert list(FEW) == shipped_experiments()
     check(sweep_and_report(FEW, jobs="2"))
-    # FedAvg and FedQCL in either scenario, and FedQCL once each for M, V, delta, alpha, N, R, T and online.
-    assert len(list(Path("runs").glob("*/*/summary.json"))) == 12
+    # FedAvg and FedQCL in either scenario, and FedQCL once each for M, V, delta, alpha, N, R, T and online;
+    # three other ways to replay, the authors' FedQCL, and joint training in either scenario.
+    assert len(list(Path("runs").glob("*/*/summary.json"))) == 18
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_the_table_of_methods_is_whole() -> None:
 def test_a_command_is_named_for_every_table_and_figure() -> None:
     section = read("README.md").partition("## The paper's tables and figures")[2].partition("```")[0]
     assert {f"{name}-" for name in re.findall(r"`fedqcl sweep (e\d+)`", section)} == {
-        f"{name.partition('-')[0]}-" for name in shipped_experiments()
+        f"{name.partition('-')[0]}-" for name in shipped_experiments() if re.match(r"e\d", name)
     }
     shown = " ".join(re.findall(r"^\| ((?:Table|Figure).*?) \|", section, re.MULTILINE))
     assert {int(number) for number in re.findall(r"(?:Figures?|and) (\d+)", shown)} == set(range(1, 11))

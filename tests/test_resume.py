@@ -13,8 +13,8 @@ import torch
 
 from fedqcl.errors import InputError, Interrupted
 from fedqcl.methods import FedAvg, Method
-from fedqcl.report import plots
 from fedqcl.resume import find_run
+from fedqcl.run import pictures
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import RoundRecord
 from fedqcl.run.wandb import WandbLogger
@@ -27,7 +27,7 @@ from tests.run.wandb_reader import read
 
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "plot_run", lambda path: [])
+    monkeypatch.setattr(pictures, "plot_run", lambda path: [])
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_another_number_of_ranks(whole: dict[str, Any], tmp_path: Path) -> None:
 FULL_DISK = """
 import os, sys, torch
 from pathlib import Path
-from fedqcl.report import plots
+from fedqcl.run import pictures
 from tests.helpers.small import small_trainer
 from tests.helpers.stopped import fit
 
@@ -92,7 +92,7 @@ def save(content, path, saved=torch.save):
         raise OSError(28, "No space left on device")
     saved(content, path)
 
-torch.save, plots.plot_run = save, lambda path: []
+torch.save, pictures.plot_run = save, lambda path: []
 fit(small_trainer(Path(sys.argv[1]), name="x", devices=2, console="normal"))
 """
 

@@ -168,7 +168,7 @@ SITUATIONS: dict[str, str] = {
     "a folder that cannot be written": "run/test_folder.py::test_a_root_that_is_a_file_is_refused",
     "no network": (
         "data/sources/test_download.py::test_install_without_network_names_the_host_and_the_way_out "
-        "run/test_wandb.py::test_what_keeps_a_run_from_being_online"
+        "run/test_wandb_access.py::test_what_keeps_a_run_from_being_online"
     ),
     "damaged files": "test_chaos.py::test_a_damaged_file data/sources/test_fuzz.py::test_a_damaged_file",
     "keys and passwords": (

@@ -51,6 +51,18 @@ def find_experiment(name: str) -> Path:
     raise InputError(f"{name}: there is no such experiment; {hint}shipped ones: {', '.join(shipped)}")
 
 
+def read_experiment(file: Path) -> dict[str, Any]:
+    """Read an experiment; a file that its ``also`` names, from its own folder on, is read in the place of the name.
+
+    Raises:
+        InputError: as for :func:`read_config`.
+    """
+    content = read_config(file)
+    if isinstance(content.get("also"), str):
+        content |= read_config(file.parent / content["also"])
+    return content
+
+
 def find_config(name: str) -> Path:
     """The file that ``--config name`` means: a path that exists, else a shipped config; ``.yaml`` may be left out.
 

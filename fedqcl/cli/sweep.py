@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedqcl.cli.configs import find_experiment, read_config, shipped_experiments
+from fedqcl.cli.configs import find_experiment, read_experiment, shipped_experiments
 from fedqcl.cli.lean import put_off_transformers
 from fedqcl.cli.words import Parser
 from fedqcl.errors import InputError
@@ -36,7 +36,7 @@ def sweep(words: list[str]) -> int:
     options = _parser().parse_args(words)
     _parsed.cache_clear()  # the config files may be others than at the last call
     file = find_experiment(options.experiment)
-    experiment = Experiment(file.stem, read_config(file), options.override)
+    experiment = Experiment(file.stem, read_experiment(file), options.override)
     runs = experiment.runs()
     known = KnownRuns(Path(options.root), _completed)
     if options.index is not None:

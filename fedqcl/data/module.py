@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -46,6 +46,7 @@ class ClientShard:
         return self.pool.gather(index.clamp_min(0), self.task if newest is None else newest)
 
 
+@dataclass(eq=False)
 class FederatedData(LightningDataModule):
     """A data set cut into tasks by class, and each task dealt out to the clients.
 
@@ -72,39 +73,25 @@ class FederatedData(LightningDataModule):
         seed: the run's seed.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        num_clients: Count = 5,
-        tasks: Count | list[Count] = 5,
-        class_order: Literal["natural", "random"] | list[int] = "natural",
-        alpha: Positive | Literal["iid"] = 10.0,
-        min_samples: Index = 0,
-        equalise: bool = False,
-        cumulative: bool = False,
-        batch_size: Count = 13,
-        sampling: Literal["shuffled", "balanced"] = "shuffled",
-        scenario: Literal["task", "class"] = "task",
-        augment: Augment | None = None,
-        validation: Fraction = 0.0,
-        seed: int = 0,
-    ) -> None:
+    source: Source
+    num_clients: Count = 5
+    tasks: Count | list[Count] = 5
+    class_order: Literal["natural", "random"] | list[int] = "natural"
+    alpha: Positive | Literal["iid"] = 10.0
+    min_samples: Index = 0
+    equalise: bool = False
+    cumulative: bool = False
+    batch_size: Count = 13
+    sampling: Literal["shuffled", "balanced"] = "shuffled"
+    scenario: Literal["task", "class"] = "task"
+    augment: Augment | None = None
+    validation: Fraction = 0.0
+    seed: int = 0
+
+    spec: Spec | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.source = source
-        self.num_clients = num_clients
-        self.tasks = tasks
-        self.class_order = class_order
-        self.alpha = alpha
-        self.min_samples = min_samples
-        self.equalise = equalise
-        self.cumulative = cumulative
-        self.batch_size = batch_size
-        self.sampling = sampling
-        self.scenario = scenario
-        self.augment = augment
-        self.validation = validation
-        self.seed = seed
-        self.spec: Spec | None = None
 
     def prepare_data(self) -> None:
         """Download what is missing; for one process of a machine."""

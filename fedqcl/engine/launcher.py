@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,9 +12,10 @@ from typing import Any
 from lightning.fabric.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 
+from fedqcl.orphans import die_with
+
 LAUNCHER = "FEDQCL_LAUNCHER"
 POLL_SECONDS = 0.2
-PR_SET_PDEATHSIG = 1
 
 OnEnd = Callable[[int, int], None]
 
@@ -73,7 +71,5 @@ def die_with_launcher(start_method: str) -> None:
     else:
         parent = multiprocessing.parent_process()
         launcher = parent.pid or 0 if parent else 0
-    if launcher and sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != launcher:
-            os._exit(1)
+    if launcher:
+        die_with(launcher)

@@ -59,7 +59,6 @@ class Engine:
         rules: Rules = USUAL,
         faults: Faults | None = None,
     ) -> None:
-        assert data.spec is not None
         self.fabric = fabric
         self.learner = learner
         self.data = data
@@ -67,25 +66,34 @@ class Engine:
         self.pool = data.train_pool(fabric.device)
         labels = data.train.y if data.sampling == "balanced" else None
         self.sampler = Sampler(data.seed, data.batch_size, learner.method.replay_batch, epochs, data.augment, labels)
-        cuda = fabric.device.type == "cuda"
-        net = learner.make_net(data.spec, data.seed).to(fabric.device).eval()
-        net = net.to(memory_format=torch.channels_last) if cuda else net
-        self.server = Server(net, learner.method.server_state(data.spec, net).to(fabric.device))
-        PULSE.follow(net)
+        self._cuda = fabric.device.type == "cuda"
+        self.server = self._make_server()
         self.rules = rules
         self.initial = Entries(self.server.weights()) if rules.restart else None
-        self.num_shared = num_values(self.server.weights()) - num_values(personal_entries(net, rules.personal))
+        kept = num_values(personal_entries(self.server.net, rules.personal))
+        self.num_shared = num_values(self.server.weights()) - kept
         self.num_reported = 0
-        loads = [sum(len(shards[i]) for shards in data.shards) for i in range(data.num_clients)]
-        mine = deal_clients(loads, fabric.world_size)[fabric.global_rank]
-        self.clients = {i: self._client_state(i) for i in mine}
+        self.clients = {i: self._client_state(i) for i in self._own_clients()}
         # The buffers that clients had before the round, for those that may have to be left out of it.
         self._before: dict[int, dict[str, Tensor]] = {}
-        graphed = executor == "graphed" or (executor == "auto" and cuda and starts_at_zero(learner))
+        graphed = executor == "graphed" or (executor == "auto" and self._cuda and starts_at_zero(learner))
         self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)
+        seats = max(1, min(concurrency, len(self.clients))) if graphed else 1
         blank = self._client_state(0)
-        seats = min(concurrency, len(mine)) if graphed else 1
-        self.replicas = [Replica(net, blank, fabric.device) for _ in range(max(1, seats))]
+        self.replicas = [Replica(self.server.net, blank, fabric.device) for _ in range(seats)]
+
+    def _make_server(self) -> Server:
+        """The initial global model and the method's server state, on the rank's device."""
+        assert self.data.spec is not None
+        net = self.learner.make_net(self.data.spec, self.data.seed).to(self.fabric.device).eval()
+        net = net.to(memory_format=torch.channels_last) if self._cuda else net
+        PULSE.follow(net)
+        return Server(net, self.learner.method.server_state(self.data.spec, net).to(self.fabric.device))
+
+    def _own_clients(self) -> list[int]:
+        """The clients of this rank, so dealt out that all ranks have much the same to do."""
+        loads = [sum(len(shards[i]) for shards in self.data.shards) for i in range(self.data.num_clients)]
+        return deal_clients(loads, self.fabric.world_size)[self.fabric.global_rank]
 
     def _client_state(self, client: int) -> ClientState:
         """The state that a client starts with, on the CPU."""

@@ -1,1 +1,1 @@
-"""Pictures of a run, drawn from its files alone."""
+"""Tables, figures and a page of many runs, made from their files alone."""

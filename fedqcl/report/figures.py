@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedqcl.report import style
-from fedqcl.report.plots import draw_queue_heatmap
-from fedqcl.report.runs import Matrix, accuracy_after, average, deviation, forgetting_after
+from fedqcl.plots import style
+from fedqcl.plots.run import draw_queue_heatmap
+from fedqcl.report.runs import Matrix, accuracy_after, deviation, forgetting_after
 from fedqcl.report.sections import Cell, Section, by_choice, number
+from fedqcl.run.records import mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +71,7 @@ def curves(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> 
         figure, ax = _axes(f"{label.partition(' (')[0].capitalize()} after each task", dataset)
         for look, cell in zip(_looks(), cells, strict=False):
             over_runs = list(zip(*(quantity(run.accuracy) for run in cell.runs), strict=False))
-            points = [(factor * average(values), factor * deviation(values)) for values in over_runs]
+            points = [(factor * mean(values), factor * deviation(values)) for values in over_runs]
             _line(ax, range(1, len(points) + 1), points, section.label(cell, ["config"]), look)
         ax.set_xlabel("tasks learned")
         ax.set_ylabel(label)
@@ -213,4 +214,4 @@ def _whole_ticks(ax: Axes) -> None:
 
 def _mean_matrix(matrices: Sequence[Matrix]) -> Matrix:
     """Mean of matrices of one shape, NaN left out."""
-    return [[average(values) for values in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
+    return [[mean(values) for values in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]

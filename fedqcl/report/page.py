@@ -32,6 +32,7 @@ _FIGURES = {
     "accuracy %": ("average_accuracy", 100, 2),
     "forgetting": ("forgetting", 1, 3),
     "last task %": ("last_task_accuracy", 100, 2),
+    "learned %": ("learning_accuracy", 100, 2),
     "seconds": ("wall_seconds", 1, 0),
 }
 
@@ -87,7 +88,8 @@ def _chapter(chapter: Chapter) -> str:
 def _seeds(chapter: Chapter) -> str:
     counts = sorted({len(cell.runs) for cell in chapter.section.cells})
     some = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"Seeds: {some}. Files: {chapter.section.name}.csv, .md and .tex in tables."
+    devices = sorted({run.device for cell in chapter.section.cells for run in cell.runs})
+    return f"Seeds: {some}. On: {', '.join(devices)}. Files: {chapter.section.name}.csv, .md and .tex in tables."
 
 
 def _figure(path: Path) -> str:
@@ -96,7 +98,7 @@ def _figure(path: Path) -> str:
 
 
 def _runs_table(runs: Sequence[Run]) -> str:
-    names = ["run", "data", "method", "seed", *_FIGURES, *_SETTINGS, "experiments"]
+    names = ["run", "data", "method", "seed", *_FIGURES, "on", *_SETTINGS, "experiments"]
     head = "".join(f"<th><button>{html.escape(name)}</button></th>" for name in names)
     rows = "\n".join(_row(number, run) for number, run in enumerate(runs))
     return f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>"
@@ -108,6 +110,7 @@ def _row(number: int, run: Run) -> str:
         f'<td><button data-run="{number}">{name}</button></td>',
         *map(_cell, (run.dataset, run.method, run.seed)),
         *(_number(factor * run.figure(key), digits) for key, factor, digits in _FIGURES.values()),
+        _cell(run.device),
         *(_cell(run.settings.get(key, "")) for key in _SETTINGS.values()),
         _cell(", ".join(run.places)),
     ]

@@ -12,6 +12,7 @@ from fedqcl.report.runs import Run
 
 _FILE = yaml.safe_load(Path(__file__).with_name("paper.yaml").read_text(encoding="utf-8"))
 METHODS: list[str] = _FILE["methods"]
+DATASETS: dict[str, str] = _FILE["datasets"]
 
 
 class Printed(NamedTuple):
@@ -32,25 +33,18 @@ class Printed(NamedTuple):
 
 def printed(run: Run) -> Printed | None:
     """What the paper prints for a run's settings; None if it prints nothing."""
+    method = _FILE["same"].get(run.method, run.method)
+    settings = run.settings | {"dataset": run.dataset}
     for table in _FILE["tables"]:
-        if all(_agrees(run, key, value) for key, value in table["settings"].items()):
-            figures = printed_in(table["name"]).get(run.method)
-            if figures:
-                return figures
+        figures = table["figures"].get(method)
+        if figures and all(_agrees(settings, key, value) for key, value in table["settings"].items()):
+            return Printed(*(math.nan if value is None else value for value in figures))
     return None
 
 
-def printed_in(table: str) -> dict[str, Printed]:
-    """What a table of the paper prints, by method."""
-    figures = next(known["figures"] for known in _FILE["tables"] if known["name"] == table)
-    return {
-        method: Printed(*(math.nan if value is None else value for value in row)) for method, row in figures.items()
-    }
-
-
-def _agrees(run: Run, key: str, value: Any) -> bool:
+def _agrees(settings: dict[str, Any], key: str, value: Any) -> bool:
     """Whether a setting is the paper's; one that the run's method does not have is."""
-    return key not in run.settings or bool(run.settings[key] == value)
+    return key not in settings or bool(settings[key] == value)
 
 
 def complexity() -> dict[str, dict[str, str]]:

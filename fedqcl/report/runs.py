@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 from fedqcl.errors import InputError
 from fedqcl.run.config import parse_config
 from fedqcl.run.folder import RunFolder
+from fedqcl.run.records import mean
 
 Matrix: TypeAlias = "list[list[float]]"
 Places: TypeAlias = "dict[str, dict[str, Any]]"
@@ -42,13 +44,18 @@ class Run:
 
     @property
     def dataset(self) -> str:
-        """Short name of the class of images; blank if unknown."""
-        return str(self.settings.get("data.source", ""))
+        """What the images are called: by their class, or by their file or folder if they are the user's own."""
+        return str(self.summary.get("dataset") or self.settings.get("data.source", "")).lower()
 
     @property
     def method(self) -> str:
         """Short name of the method; blank if unknown."""
         return str(self.settings.get("model.method", ""))
+
+    @property
+    def device(self) -> str:
+        """What it ran on."""
+        return str(self.summary.get("device", "unknown"))
 
     @property
     def seed(self) -> Any:
@@ -134,28 +141,19 @@ def _matrix(rows: Any) -> Matrix:
 
 def accuracy_after(matrix: Matrix) -> list[float]:
     """Average accuracy over the tasks seen after each task [T], from an accuracy matrix [T, T]."""
-    return [average(row[: t + 1]) for t, row in enumerate(matrix)]
+    return [mean(row[: t + 1]) for t, row in enumerate(matrix)]
 
 
 def forgetting_after(matrix: Matrix) -> list[float]:
     """Forgetting after each task [T]: the mean drop of the earlier ones from their best; NaN after the first."""
-    return [average([_drop(matrix, t, j) for j in range(t)]) for t in range(len(matrix))]
+    return [mean([_drop(matrix, t, j) for j in range(t)]) for t in range(len(matrix))]
 
 
 def _drop(matrix: Matrix, t: int, j: int) -> float:
     return max(row[j] for row in matrix[j:t]) - matrix[t][j]
 
 
-def average(values: Sequence[float]) -> float:
-    """Mean, NaN left out; NaN if nothing is left."""
-    known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else math.nan
-
-
 def deviation(values: Sequence[float]) -> float:
     """Standard deviation of a sample (n - 1), NaN left out; NaN with fewer than two."""
     known = [value for value in values if not math.isnan(value)]
-    if len(known) < 2:
-        return math.nan
-    center = math.fsum(known) / len(known)
-    return math.sqrt(math.fsum((value - center) ** 2 for value in known) / (len(known) - 1))
+    return statistics.stdev(known) if len(known) > 1 else math.nan

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fedqcl.report.paper import METHODS
-from fedqcl.report.runs import Run, average, deviation
+from fedqcl.report.paper import DATASETS, METHODS
+from fedqcl.report.runs import Run, deviation
 from fedqcl.run.config import CIRCUMSTANCES
+from fedqcl.run.records import mean
 
 OTHER = "other-runs"
 # What tells no two runs apart.
 _NO_PART = re.compile(
-    rf"seed_everything|data\.source\.(root|download|verify)|trainer\.({'|'.join(sorted(CIRCUMSTANCES))})(\..*)?"
+    rf"seed_everything|data\.source\.(root|path|download|verify)|trainer\.({'|'.join(sorted(CIRCUMSTANCES))})(\..*)?"
 )
 
 
@@ -33,7 +34,7 @@ class Cell:
 
     def mean(self, name: str) -> float:
         """Mean over the seeds of a number of the summary."""
-        return average([run.figure(name) for run in self.runs])
+        return mean([run.figure(name) for run in self.runs])
 
     def std(self, name: str) -> float:
         """Standard deviation over the seeds (n - 1); NaN with one."""
@@ -41,12 +42,17 @@ class Cell:
 
     def cost(self, name: str) -> float:
         """Mean over the seeds of a number of the summary's ``costs``."""
-        return average([run.figure(name, "costs") for run in self.runs])
+        return mean([run.figure(name, "costs") for run in self.runs])
 
     @property
     def dataset(self) -> str:
         """The images, as the paper calls them: ``Split-CIFAR-100``."""
-        return "Split-" + re.sub(r"(?<=[A-Za-z])(?=\d)", "-", self.runs[0].dataset)
+        return f"Split-{DATASETS.get(self.runs[0].dataset, self.runs[0].dataset)}"
+
+    @property
+    def devices(self) -> str:
+        """What the runs ran on."""
+        return ", ".join(sorted({run.device for run in self.runs}))
 
     @property
     def method(self) -> str:

@@ -6,11 +6,11 @@ import csv
 import html
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedqcl.report.paper import complexity, printed
+from fedqcl.report.paper import Printed, complexity, printed
 from fedqcl.report.sections import Cell, Section
 
 
@@ -89,7 +89,7 @@ class Table:
 
 
 def results_table(section: Section, across: str | None = None) -> Table:
-    """Accuracy, forgetting and last-task accuracy of a section's cells, beside what the paper prints.
+    """Accuracy, forgetting, last-task and learning accuracy of a section's cells, beside what the paper prints.
 
     Args:
         section: the runs.
@@ -117,79 +117,89 @@ def _column(section: Section, cell: Cell, across: str | None) -> str:
     return cell.dataset if across == "config" else section.label(cell, set(section.axes) - {across})
 
 
-def _result_columns(cells: Sequence[Cell | None], beside: Sequence[object]) -> list[tuple[str, list[Entry]]]:
+# Heading, name in the summary, factor, digits, and the paper's figure with its deviation where it has one.
+_RESULTS = (
+    ("Acc %", "average_accuracy", 100, 2, ("average_accuracy", "accuracy_std")),
+    ("Forget", "forgetting", 1, 3, ("forgetting", "forgetting_std")),
+    ("Last task %", "last_task_accuracy", 100, 2, ()),
+    ("Learned %", "learning_accuracy", 100, 2, ()),
+)
+
+
+def _result_columns(
+    cells: Sequence[Cell | None], beside: Sequence[Printed | None]
+) -> Iterator[tuple[str, list[Entry]]]:
     """Our figures and the paper's, a paper's column only where it prints something."""
-    best = {"average_accuracy": max, "last_task_accuracy": max, "forgetting": min}
+    for heading, name, factor, digits, names in _RESULTS:
+        yield heading, _ours(cells, name, factor, digits)
+        if names and any(beside):
+            printed = [[getattr(figures, name, math.nan) for name in names] for figures in beside]
+            yield "paper", [Figure(mean, std, digits) for mean, std in printed]
 
-    def ours(name: str, factor: float, digits: int) -> list[Entry]:
-        means = [cell.mean(name) * factor if cell else math.nan for cell in cells]
-        known = [mean for mean in means if not math.isnan(mean)]
-        top = best[name](known, default=math.nan)
-        return [
-            Figure(mean, cell.std(name) * factor if cell else math.nan, digits, len(known) > 1 and mean == top)
-            for mean, cell in zip(means, cells, strict=True)
-        ]
 
-    def paper(name: str, std: str, digits: int) -> list[Entry]:
-        nan = math.nan
-        return [Figure(getattr(figures, name, nan), getattr(figures, std, nan), digits) for figures in beside]
-
-    found = [
-        ("Acc %", ours("average_accuracy", 100, 2)),
-        ("paper", paper("average_accuracy", "accuracy_std", 2)),
-        ("Forget", ours("forgetting", 1, 3)),
-        ("paper", paper("forgetting", "forgetting_std", 3)),
-        ("Last task %", ours("last_task_accuracy", 100, 2)),
-    ]
-    return [column for column in found if column[0] != "paper" or any(beside)]
+def _ours(cells: Sequence[Cell | None], name: str, factor: float, digits: int) -> list[Entry]:
+    """A column of our figures, the best marked if there are several."""
+    means = [factor * cell.mean(name) if cell else math.nan for cell in cells]
+    stds = [factor * cell.std(name) if cell else math.nan for cell in cells]
+    known = [mean for mean in means if not math.isnan(mean)]
+    best = (min if name == "forgetting" else max)(known) if len(known) > 1 else math.nan
+    return [Figure(mean, std, digits, mean == best) for mean, std in zip(means, stds, strict=True)]
 
 
 def complexity_table(section: Section) -> Table:
     """What each method costs: the paper's formulas, in its symbols, and what its runs took; traffic is a client's."""
-    formulas = complexity()
-    parts = ("storage", "computation", "traffic", "boundary")
-    columns = [
-        ("training s", 1, [cell.mean("train_seconds") for cell in section.cells]),
-        ("ms a step", 2, [1000 * cell.mean("train_seconds") / cell.mean("client_steps") for cell in section.cells]),
-        ("images a step, at last", 0, [cell.cost("gradient_images_per_step") for cell in section.cells]),
-        *((title, 2, [cell.cost(name) / 1e6 for cell in section.cells]) for title, name in _COSTS.items()),
-    ]
-    measured = [column for column in columns if not all(map(math.isnan, column[2]))]
-    heads = [("", ""), *(("O(...), in the paper", part) for part in parts)]
-    heads += [("measured", title) for title, _, _ in measured]
-    rows: list[list[Entry]] = []
-    for number, cell in enumerate(section.cells):
-        words = formulas.get(cell.method, {})
-        figures = [Figure(values[number], digits=digits) for _, digits, values in measured]
-        rows.append([section.label(cell), *(words.get(part, "") for part in parts), *figures])
-    return Table(heads, rows)
+    cells, formulas = section.cells, complexity()
+    columns: list[tuple[tuple[str, str], Sequence[Entry]]] = [(("", ""), [section.label(cell) for cell in cells])]
+    for part in ("storage", "computation", "traffic", "boundary"):
+        texts = [formulas.get(cell.method, {}).get(part, "") for cell in cells]
+        columns.append((("O(...), in the paper", part), texts))
+    for title, digits, measure in _COSTS:
+        values = [measure(cell) for cell in cells]
+        if not all(map(math.isnan, values)):
+            columns.append((("measured", title), [Figure(value, digits=digits) for value in values]))
+    columns.append((("measured", "on"), [cell.devices for cell in cells]))
+    return Table([head for head, _ in columns], [list(row) for row in zip(*(body for _, body in columns), strict=True)])
 
 
-_COSTS = {
-    "MB sent a round": "bytes_sent_per_round",
-    "MB received a round": "bytes_received_per_round",
-    "MB sent a task": "bytes_sent_per_task",
-    "MB received a task": "bytes_received_per_task",
-    "MB stored": "client_storage_bytes",
-}
+_COSTS: tuple[tuple[str, int, Callable[[Cell], float]], ...] = (
+    ("s in all", 0, lambda cell: cell.mean("wall_seconds")),
+    ("training s", 1, lambda cell: cell.mean("train_seconds")),
+    ("ms a step", 2, lambda cell: 1e3 * cell.mean("train_seconds") / cell.mean("client_steps")),
+    ("images a step, at last", 0, lambda cell: cell.cost("gradient_images_per_step")),
+    ("MB sent a round", 2, lambda cell: cell.cost("bytes_sent_per_round") / 1e6),
+    ("MB received a round", 2, lambda cell: cell.cost("bytes_received_per_round") / 1e6),
+    ("MB sent a task", 2, lambda cell: cell.cost("bytes_sent_per_task") / 1e6),
+    ("MB received a task", 2, lambda cell: cell.cost("bytes_received_per_task") / 1e6),
+    ("MB stored", 2, lambda cell: cell.cost("client_storage_bytes") / 1e6),
+)
 
 
 def long_table(section: Section) -> str:
     """Every figure of a section as CSV, a row a cell: its place, the number of seeds, means and deviations."""
     axes = sorted({axis for cell in section.cells for axis in cell.at})
-    names = ("average_accuracy", "forgetting", "last_task_accuracy", "learning_accuracy", "backward_transfer")
+    rows = [_long_row(cell, axes) for cell in section.cells]
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    statistics = [f"{name}_{statistic}" for name in names for statistic in ("mean", "std")]
-    paper = [f"paper_{name}" for name in ("average_accuracy", "accuracy_std", "forgetting", "forgetting_std")]
-    writer.writerow(["dataset", *axes, "seeds", *statistics, "train_seconds_mean", *paper])
-    for cell in section.cells:
-        figures = [value for name in names for value in (cell.mean(name), cell.std(name))]
-        beside = printed(cell.runs[0]) or [math.nan] * 4
-        numbers = [*figures, cell.mean("train_seconds"), beside[0] / 100, beside[1] / 100, *beside[2:]]
-        row = [cell.dataset, *(cell.at.get(axis, "") for axis in axes), len(cell.runs)]
-        writer.writerow([*row, *("" if math.isnan(value) else f"{value:.6g}" for value in numbers)])
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
+
+
+def _long_row(cell: Cell, axes: Sequence[str]) -> dict[str, object]:
+    figures: dict[str, float] = {}
+    for name in ("average_accuracy", "forgetting", "last_task_accuracy", "learning_accuracy", "backward_transfer"):
+        figures |= {f"{name}_mean": cell.mean(name), f"{name}_std": cell.std(name)}
+    figures |= {f"{name}_mean": cell.mean(name) for name in ("train_seconds", "wall_seconds")}
+    percent = {"average_accuracy": 100, "accuracy_std": 100}
+    beside = printed(cell.runs[0]) or Printed(*[math.nan] * 4)
+    figures |= {f"paper_{name}": value / percent.get(name, 1) for name, value in beside._asdict().items()}
+    return {
+        "dataset": cell.dataset,
+        **{axis: cell.at.get(axis, "") for axis in axes},
+        "seeds": len(cell.runs),
+        **{name: "" if math.isnan(value) else f"{value:.6g}" for name, value in figures.items()},
+        "device": cell.devices,
+    }
 
 
 def _spans(columns: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:

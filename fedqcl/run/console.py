@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from fedqcl.run.records import ClientRecord, Matrix, RoundRecord, RunInfo, mean, short
+from fedqcl.plots.style import short
+from fedqcl.run.records import ClientRecord, Matrix, RoundRecord, RunInfo, mean
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import fcntl
-import io
 import itertools
 import json
 import math
@@ -13,7 +11,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,8 @@ import yaml
 from fedqcl.errors import InputError
 from fedqcl.run.config import parse_config
 from fedqcl.run.records import RoundRecord, State
+from fedqcl.run.table import append_rows, read_rows
+from fedqcl.run.writing import replace
 
 STALE_SECONDS = 3600.0
 
@@ -121,50 +121,43 @@ class RunFolder:
         """Have the tables hold again what :meth:`tables` has returned, and nothing if that has none of them."""
         for path in (self.metrics, self.clients):
             if path.name in tables:
-                _replace(path, tables[path.name])
+                replace(path, tables[path.name])
             else:
                 path.unlink(missing_ok=True)
 
     def write_round(self, record: RoundRecord) -> None:
         """Append a round to ``metrics.csv`` and its clients to ``clients.csv``."""
         place = {"task": record.task + 1, "round": record.round + 1}
-        row = {
+        row: State = {
             **place,
-            **_columns({"accuracy": record.accuracy}),
+            "accuracy": record.accuracy,
             "average_accuracy": record.average_accuracy,
             "forgetting": record.forgetting,
             "loss": record.loss,
-            **_columns(record.state),
+            **record.state,
             "seconds": record.seconds,
             "bytes_sent": record.bytes_sent,
             "bytes_received": record.bytes_received,
         }
-        _append(self.metrics, [row])
-        clients = [
-            {
-                **place,
-                "client": c.client,
-                "samples": c.samples,
-                "steps": c.steps,
-                "loss": c.loss,
-                **_columns(c.state),
-            }
+        append_rows(self.metrics, [row])
+        clients: list[State] = [
+            {**place, "client": c.client, "samples": c.samples, "steps": c.steps, "loss": c.loss, **c.state}
             for c in record.clients
         ]
-        _append(self.clients, clients)
+        append_rows(self.clients, clients)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json``, whole or not at all; NaN and infinity become null."""
         lines = (f"  {json.dumps(key)}: {_json(value)}" for key, value in summary.items())
-        _replace(self.summary, "{\n" + ",\n".join(lines) + "\n}\n")
+        replace(self.summary, "{\n" + ",\n".join(lines) + "\n}\n")
 
     def read_metrics(self) -> list[dict[str, float]]:
         """The rows of ``metrics.csv``; blank is NaN."""
-        return _read(self.metrics)
+        return read_rows(self.metrics)
 
     def read_clients(self) -> list[dict[str, float]]:
         """The rows of ``clients.csv``; blank is NaN."""
-        return _read(self.clients)
+        return read_rows(self.clients)
 
     def read_summary(self) -> dict[str, Any]:
         """What ``summary.json`` holds; empty if the run has not ended."""
@@ -175,7 +168,7 @@ class RunFolder:
 
     def write_places(self, places: Mapping[str, Any]) -> None:
         """Write ``sweep.json``: by experiment, its title and views and where in its grid the run lies."""
-        _replace(self.places, json.dumps(places, indent=2) + "\n")
+        replace(self.places, json.dumps(places, indent=2) + "\n")
 
     def read_places(self) -> dict[str, Any]:
         """What ``sweep.json`` holds; empty if the run is of no sweep."""
@@ -211,70 +204,6 @@ def _remove_stale_drafts(root: Path) -> None:
                 shutil.rmtree(draft)
 
 
-def _columns(state: State) -> dict[str, float]:
-    """A column for a number, one a task for a list: ``queue: [a, b]`` is ``queue_1: a, queue_2: b``."""
-    columns: dict[str, float] = {}
-    for name, value in state.items():
-        if isinstance(value, list):
-            columns.update({f"{name}_{task}": item for task, item in enumerate(value, start=1)})
-        else:
-            columns[name] = value
-    return columns
-
-
-def _append(path: Path, rows: list[dict[str, float]]) -> None:
-    """Append rows to a table; a column it lacks is added, blank in the rows above."""
-    if not rows:
-        return
-    header = _header(path)
-    columns = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
-    if not set(columns) <= set(header):
-        header = columns + [name for name in header if name not in columns]
-        _replace(path, _table(header, _read(path), with_header=True))
-    size = path.stat().st_size
-    try:
-        with path.open("a", encoding="utf-8", newline="") as file:
-            file.write(_table(header, rows))
-    except OSError:
-        os.truncate(path, size)  # no part of a row
-        raise
-
-
-def _table(header: list[str], rows: Iterable[Mapping[str, float]], with_header: bool = False) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if with_header:
-        writer.writerow(header)
-    writer.writerows([_cell(row.get(name, math.nan)) for name in header] for row in rows)
-    return text.getvalue()
-
-
-def _cell(value: float) -> str:
-    if isinstance(value, int):
-        return str(value)
-    return "" if math.isnan(value) else repr(float(value))
-
-
-def _header(path: Path) -> list[str]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return next(csv.reader(file), [])
-
-
-def _read(path: Path) -> list[dict[str, float]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [{name: _number(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
-
-
-def _number(cell: str) -> float:
-    if not cell:
-        return math.nan
-    return float(cell) if set(cell) - set("-0123456789") else int(cell)
-
-
 def _json(value: Any) -> str:
     """JSON on one line, a matrix with a line a row."""
     if isinstance(value, list) and value and all(isinstance(row, list) for row in value):
@@ -291,10 +220,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -87,7 +87,7 @@ class RunLog:
         """After the last task: draw the pictures, close everything. A run with a summary has finished."""
         if self.folder is None:
             return
-        from fedqcl.report.plots import plot_run
+        from fedqcl.run.pictures import plot_run
 
         with writing(self.folder.path):
             pictures = plot_run(self.folder.path)

@@ -157,18 +157,6 @@ def mean(values: Iterable[float]) -> float:
     return math.fsum(known) / len(known) if known else math.nan
 
 
-def short(value: float) -> str:
-    """A number to two or three digits, in up to six characters, for tables and pictures; ``-`` for NaN."""
-    if math.isnan(value):
-        return "-"
-    if value == 0:
-        return "0"
-    for limit, form in ((1, ".2g"), (9.995, ".2f"), (99.95, ".1f"), (9999.5, ".0f")):
-        if abs(value) < limit:
-            return format(value, form)
-    return format(value, ".0e")
-
-
 def _mean(values: Sequence[float | list[float]]) -> float | list[float]:
     if isinstance(values[0], list):
         return [mean(column) for column in zip(*cast(list[list[float]], values), strict=True)]

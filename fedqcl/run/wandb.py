@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import math
-import netrc
 import os
-import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from fedqcl.run.records import Matrix, RoundRecord, RunInfo
 from fedqcl.run.secrets import secrets_off_command_line, without_secrets
+from fedqcl.run.wandb_access import obstacle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PROBE_SECONDS = 3
-INIT_SECONDS = 30
-FINISH_SECONDS = 30
+SETTINGS: dict[str, Any] = {
+    "silent": True,
+    "console": "off",
+    "init_timeout": 30,
+    "finish_timeout": 30,
+    "finish_timeout_raises": True,
+    "reinit": "create_new",
+}
 
 BY_ROUND = (
     *("cl/*", "acc/*", "queue/*", "comm/*"),
@@ -94,7 +95,7 @@ class WandbLogger:
             say("W&B: off (wandb is not installed)")
             return
         try:
-            why = "as asked" if mode in {"offline", "dryrun"} else _obstacle()
+            why = "as asked" if mode in {"offline", "dryrun"} else obstacle()
             with _no_input(), secrets_off_command_line():
                 self._run = self._open(info, folder, run_id, offline=why)
         except Exception as error:
@@ -145,7 +146,7 @@ class WandbLogger:
         return _known(data)
 
     def _task_data(self, record: RoundRecord, matrix: Matrix, queues: Matrix) -> dict[str, Any]:
-        from fedqcl.report.plots import accuracy_matrix_figure, queue_heatmap_figure
+        from fedqcl.plots.run import accuracy_matrix_figure, queue_heatmap_figure
 
         data: dict[str, Any] = {
             **self._position(record),
@@ -163,28 +164,12 @@ class WandbLogger:
         """The W&B run; ``offline`` says why it is not to be online, if so."""
         import wandb
 
-        settings = wandb.Settings(
-            silent=True,
-            console="off",
-            init_timeout=INIT_SECONDS,
-            finish_timeout=FINISH_SECONDS,
-            finish_timeout_raises=True,
-            reinit="create_new",
-        )
         try:
             run = wandb.init(
-                project=self.project,
-                entity=self.entity,
-                group=self.group or f"{info.dataset}-{info.scenario}-N{info.num_clients}-T{len(info.tasks)}",
-                tags=[info.dataset, info.method, *(self.tags or [])],
-                name=info.name,
-                job_type="fit",
-                config={**without_secrets(info.config), "versions": info.versions},
-                dir=folder,
-                id=run_id,
-                resume="allow" if run_id else None,
                 mode="offline" if offline else "online",
-                settings=settings,
+                dir=folder,
+                settings=wandb.Settings(**SETTINGS),
+                **self._options(info, run_id),
             )
         except Exception as error:
             if offline:
@@ -196,6 +181,20 @@ class WandbLogger:
         else:
             self._say(f"W&B: {run.url}")
         return run
+
+    def _options(self, info: RunInfo, run_id: str | None) -> dict[str, Any]:
+        """What the W&B run is called, and what is to be known of it."""
+        return {
+            "project": self.project,
+            "entity": self.entity,
+            "group": self.group or f"{info.dataset}-{info.scenario}-N{info.num_clients}-T{len(info.tasks)}",
+            "tags": [info.dataset, info.method, *(self.tags or [])],
+            "name": info.name,
+            "job_type": "fit",
+            "config": {**without_secrets(info.config), "versions": info.versions},
+            "id": run_id,
+            "resume": "allow" if run_id else None,
+        }
 
     def _define_axes(self) -> None:
         for axis in ("round", "task"):
@@ -233,54 +232,6 @@ def _no_input() -> Iterator[None]:
             yield
         finally:
             sys.stdin = stdin
-
-
-def _obstacle() -> str | None:
-    """Why a run cannot be logged online, or None; found without asking anybody, in seconds."""
-    import wandb
-
-    settings = wandb.setup(wandb.Settings(silent=True)).settings
-    if not (settings.api_key or os.environ.get("WANDB_IDENTITY_TOKEN_FILE") or _key_in_netrc(settings.base_url)):
-        return "no API key"
-    host, port = _gateway(settings.base_url)
-    return None if _reachable(host, port) else f"no connection to {host}"
-
-
-def _key_in_netrc(url: str) -> bool:
-    """Whether the user's netrc file has a key for the server; wandb's own server has gone by two names."""
-    host = urlsplit(url).netloc
-    names = {host, "api.wandb.ai"} if host == "api.forge.coreweave.com" else {host}
-    for path in [os.environ["NETRC"]] if os.environ.get("NETRC") else ["~/.netrc", "~/_netrc"]:
-        with contextlib.suppress(OSError, netrc.NetrcParseError):
-            if names & netrc.netrc(Path(path).expanduser()).hosts.keys():
-                return True
-    return False
-
-
-def _gateway(url: str) -> tuple[str, int]:
-    """Host and port that a connection to ``url`` is made to first: the server's, or a proxy's."""
-    parts = urlsplit(url)
-    proxy = getproxies().get(parts.scheme)
-    if proxy and not proxy_bypass(parts.hostname or ""):
-        parts = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    return parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
-
-
-def _reachable(host: str, port: int) -> bool:
-    """Whether a connection comes about in ``PROBE_SECONDS``, the look-up of the name included."""
-    answered = threading.Event()
-
-    def probe() -> None:
-        try:
-            socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
-        except OSError:
-            return
-        answered.set()
-
-    thread = threading.Thread(target=probe, daemon=True)
-    thread.start()
-    thread.join(PROBE_SECONDS)
-    return answered.is_set()
 
 
 def _by_task(name: str, values: list[float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A run's files that cannot be written."""
+"""Writing a run's files: whole or not at all, and what to say if the disk refuses."""
 
 from __future__ import annotations
 
@@ -27,3 +27,10 @@ def writing(path: Path) -> Iterator[None]:
     else:
         return
     raise InputError(f"trainer.root: cannot write {path}: {why}; make room or choose another root")
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -3,7 +3,8 @@
 Its file has a ``title``, says what it ``fills`` and what a report is to ``show`` of it, and holds a ``grid``, or a list
 of grids whose runs are taken together. A grid has axes, the first varying slowest. An axis is an option, by a name of
 :data:`NAMES` or by its dotted key, or ``config`` or ``preset``, which are files; it has a list of choices, or a mapping
-of each choice to the options that go with it. An axis of another name has such a mapping only.
+of each choice to the options that go with it, files among them. An axis of another name has such a mapping only.
+What goes with choices of several axes is listed under ``also``: ``when`` all these are met, ``give`` these options.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, TypeAlias
@@ -27,6 +28,7 @@ NAMES = {
     "V": "model.method.V",
     "delta": "model.method.delta",
     "M": "model.method.memory",
+    "weight": "model.method.weight",
     "alpha": "data.alpha",
     "scenario": "data.scenario",
     "N": "data.num_clients",
@@ -38,7 +40,7 @@ NAMES = {
 }
 FILES = {"config": "{}", "preset": "presets/{}"}
 BASE = "{config}"  # in the name of a preset that there is one of for each config
-_KEYS = ("title", "fills", "grid", "show")
+_KEYS = ("title", "fills", "grid", "also", "show")
 
 Options: TypeAlias = dict[str, Any]
 Axis: TypeAlias = "dict[Any, Options]"
@@ -97,6 +99,7 @@ class Experiment:
         self.show = [str(view) for view in content.get("show") or ["table"]]
         grid = content.get("grid")
         self._grids = [_grid(name, one) for one in (grid if isinstance(grid, list) else [grid])]
+        self._also = [_condition(name, one) for one in content.get("also") or []]
         self._fixed: Options = {}
         for override in overrides:
             self._override(*_split(override))
@@ -118,21 +121,32 @@ class Experiment:
             self._fixed[NAMES.get(key, key)] = values[0]
 
     def runs(self) -> list[Planned]:
-        """All runs in order; equal ones of several grids once."""
-        runs = {run.name: run for grid in self._grids for run in self._expand(grid)}
+        """All runs in order; equal ones of several grids once.
+
+        Raises:
+            InputError: two different runs have one name.
+        """
+        runs: dict[str, Planned] = {}
+        for run in itertools.chain.from_iterable(map(self._expand, self._grids)):
+            if runs.setdefault(run.name, run) != run:
+                raise InputError(f"{self.name}: two different runs are called {run.name}; name their choices apart")
         return list(runs.values())
 
     def _expand(self, grid: Mapping[str, Axis]) -> Iterator[Planned]:
         for choices in itertools.product(*(axis.items() for axis in grid.values())):
             at = {axis: value for axis, (value, _) in zip(grid, choices, strict=True)}
-            options = {NAMES.get(axis, axis): value for axis, value in at.items() if _is_option(axis)}
-            for _, linked in choices:
-                options |= linked
-            files = {axis: str(at[axis]) for axis in FILES if axis in at}
-            base = PurePath(files.get("config", "")).stem
-            configs = tuple(FILES[axis].format(file.replace(BASE, base)) for axis, file in files.items())
-            where = at | {axis: PurePath(file.removesuffix(f"/{BASE}")).stem for axis, file in files.items()}
-            yield Planned(_name(where), where, configs, options | self._fixed)
+            yield self._planned(at, [linked for _, linked in choices])
+
+    def _planned(self, at: Mapping[str, Any], linked: Sequence[Options]) -> Planned:
+        options = {NAMES.get(axis, axis): value for axis, value in at.items() if _is_option(axis)}
+        files = [(axis, str(at[axis])) for axis in FILES if axis in at]
+        where = {**at, **{axis: PurePath(file.removesuffix(f"/{BASE}")).stem for axis, file in files}}
+        for given in [*linked, *(give for when, give in self._also if when.items() <= where.items())]:
+            options |= {key: value for key, value in given.items() if key not in FILES}
+            files += [(kind, given[kind]) for kind in FILES if kind in given]
+        base = str(where.get("config", ""))
+        configs = tuple(FILES[kind].format(file.replace(BASE, base)) for kind, file in files)
+        return Planned(_name(where), where, configs, options | self._fixed)
 
 
 def _grid(experiment: str, axes: Any) -> dict[str, Axis]:
@@ -155,6 +169,14 @@ def _axis(experiment: str, name: str, choices: Any) -> Axis:
 def _options(linked: Mapping[Any, Any] | None) -> Options:
     """Options by dotted key."""
     return {NAMES.get(str(key), str(key)): value for key, value in (linked or {}).items()}
+
+
+def _condition(experiment: str, content: Any) -> tuple[dict[str, Any], Options]:
+    """Choices by axis, and the options given where all of them are met."""
+    parts = content if isinstance(content, Mapping) else {}
+    if set(parts) != {"when", "give"} or not all(isinstance(part, Mapping) for part in parts.values()):
+        raise InputError(f"{experiment}: also must hold pairs such as `{{when: {{method: ER}}, give: {{M: 200}}}}`")
+    return dict(content["when"]), _options(content["give"])
 
 
 def _hashable(choice: Any) -> Any:

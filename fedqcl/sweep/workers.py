@@ -12,6 +12,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, cast
 
+from fedqcl.orphans import die_with
+
 
 @dataclass(frozen=True)
 class Job:
@@ -20,7 +22,7 @@ class Job:
     Attributes:
         name: its name.
         words: what follows ``fedqcl fit``.
-        log: gets what the run prints.
+        log: what the run prints is added to it.
     """
 
     name: str
@@ -54,7 +56,7 @@ def run_jobs(
         while waiting or running:
             while waiting and free:
                 job, slot = waiting.pop(0), free.pop(0)
-                process = context.Process(target=_work, args=(fit, job, slot))
+                process = context.Process(target=_work, args=(fit, job, slot, os.getpid()))
                 process.start()
                 running[process.sentinel] = (process, job, slot)
             for sentinel in wait(list(running)):
@@ -73,13 +75,14 @@ def _leave(number: int, frame: Any) -> None:
     raise SystemExit(128 + number)
 
 
-def _work(fit: Callable[[list[str]], int], job: Job, gpu: str | None) -> None:
+def _work(fit: Callable[[list[str]], int], job: Job, gpu: str | None, parent: int) -> None:
     """The whole life of a job's process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with(parent)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("w", encoding="utf-8") as log:
+    with job.log.open("a", encoding="utf-8") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fedqcl.cli import main
-from fedqcl.cli.configs import find_experiment, read_config, shipped_experiments
+from fedqcl.cli.configs import find_experiment, read_config, read_experiment, shipped_experiments
 from fedqcl.cli.sweep import Task, _parsed, _slots
 from fedqcl.errors import InputError
 from fedqcl.run import RunFolder
@@ -116,6 +116,14 @@ def test_a_run_under_another_configuration_keeps_its_name(out: Out) -> None:
         (["e7", "--indx", "3"], "unrecognized arguments: --indx 3"),
         (["e7", "--override", *SMALL, "lr=-1"], "quickstart-FedQCL-V10-seed0: model.optimizer: Invalid learning rate"),
         (["e7", "--override", *SMALL, "V=0"], "quickstart-FedQCL-V0-seed0: model.method.V: 0 is not accepted"),
+        (
+            ["e1", "--override", *SMALL, "weight=1"],
+            "quickstart-FedAvg-seed0: model.method.weight: there is no such",
+        ),
+        (
+            ["e1", "--override", *SMALL, "preset=fairy"],
+            "quickstart-FedAvg-fairy-seed0: config: there is no file",
+        ),
         (["e7", "--override", *SMALL, "V=1", "--jobs", "0"], "jobs: 0 is not accepted; give a whole number from 1 up"),
     ],
 )
@@ -147,7 +155,7 @@ def test_each_gpu_has_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_for_wandb_is_grouped_and_tagged() -> None:
 
-    experiment = Experiment("e7-V", read_config(find_experiment("e7")), ["seed=0", "config=cifar100", "V=10"])
+    experiment = Experiment("e7-V", read_experiment(find_experiment("e7")), ["seed=0", "config=cifar100", "V=10"])
     (planned,) = experiment.runs()
     words = Task(experiment, KnownRuns(Path("runs"), dict), planned).job().words
     assert "--trainer.logger.group=e7-V" in words
@@ -157,17 +165,20 @@ def test_a_run_for_wandb_is_grouped_and_tagged() -> None:
 
 @pytest.mark.parametrize("name", shipped_experiments())
 def test_the_ends_of_every_experiment_are_commands_that_fit_takes(name: str) -> None:
-    """As they are shipped; of the first experiment every method."""
-    experiment = Experiment(name, read_config(find_experiment(name)))
+    """As they are shipped; of the first experiment every method, of the authors' code every peculiarity."""
+    experiment = Experiment(name, read_experiment(find_experiment(name)))
     runs = experiment.runs()
-    for planned in runs[:11] if name == "e1-methods" else (runs[0], runs[-1]):
+    some = {"e1-methods": runs[:11], "authors": runs[:13]}
+    for planned in some.get(name, [runs[0], runs[-1]]):
         config = Task(experiment, KnownRuns(Path("runs"), dict), planned).config
         assert config["seed_everything"] == planned.at["seed"]
-        assert config["model"]["method"]["class_path"] == f"fedqcl.methods.{planned.at['method']}"
+        method = config["model"]["method"]["class_path"].rpartition(".")[2]
+        assert method == planned.at.get("method", planned.options.get("model.method", method))
 
 
 def test_there_is_a_file_for_each_experiment() -> None:
-    assert [name.partition("-")[0] for name in shipped_experiments()] == [f"e{number}" for number in range(1, 18)]
+    names = [name.partition("-")[0] for name in shipped_experiments()]
+    assert names == [*(f"e{number}" for number in range(1, 18)), "replay", "authors", "controls"]
     for name in shipped_experiments():
         assert find_experiment(name.partition("-")[0]) == find_experiment(name)
 

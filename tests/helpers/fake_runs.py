@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fedqcl.cli.configs import find_config, find_experiment, read_config
+from fedqcl.cli.configs import find_config, find_experiment, read_config, read_experiment
 from fedqcl.run import RunFolder
 from fedqcl.sweep import Experiment, Planned
 from fedqcl.sweep.known import mark
@@ -17,7 +17,7 @@ from fedqcl.sweep.known import mark
 
 def write_runs(root: Path, name: str, overrides: Sequence[str] = ()) -> list[Path]:
     """Write every run of a shipped experiment."""
-    experiment = Experiment(name, read_config(find_experiment(name)), overrides)
+    experiment = Experiment(name, read_experiment(find_experiment(name)), overrides)
     return [write_run(root / name / planned.name, experiment, planned) for planned in experiment.runs()]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedqcl.models import Net, SmallResNet
-from fedqcl.report import plots
+from fedqcl.run import pictures
 from fedqcl.trainer import FederatedTrainer
 
 
@@ -21,4 +21,4 @@ def small_trainer(root: Path | str, **options: Any) -> FederatedTrainer:
 
 def draw_no_pictures() -> None:
     """For the rest of this process: they are another test's business, and slow."""
-    plots.plot_run = lambda path: []
+    pictures.plot_run = lambda path: []

@@ -38,6 +38,20 @@ def test_the_paper_s_figures_stand_beside_its_settings() -> None:
     assert math.isnan(class_incremental.accuracy_std)
 
 
+def test_the_authors_way_of_measuring_queues_is_the_paper_s_method() -> None:
+    found = printed(run("CIFAR100", "FedQCLAuthors", FEDQCL))
+    assert found
+    assert found.average_accuracy == 54.52
+
+
+def test_images_from_a_file_count_by_their_name() -> None:
+    own = run("Npz", "FedAvg")
+    assert printed(own) is None
+    found = printed(Run(own.path, own.text, {"dataset": "cifar100"}))
+    assert found
+    assert found.average_accuracy == 29.1
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -9,7 +9,7 @@ import torch
 
 from fedqcl.errors import InputError
 from fedqcl.metrics import average_accuracy, forgetting
-from fedqcl.report.runs import Run, accuracy_after, average, deviation, forgetting_after, read_runs
+from fedqcl.report.runs import Run, accuracy_after, deviation, forgetting_after, read_runs
 
 nan = math.nan
 MATRIX = [[0.9, 0.1, 0.1], [0.95, 0.8, 0.1], [0.7, 0.5, 0.6]]
@@ -55,14 +55,21 @@ data: {source: {class_path: fedqcl.data.sources.CIFAR100, init_args: {root: data
         "data.alpha": 10.0,
         "data.augment": None,
     }
-    assert (run.dataset, run.method, run.seed) == ("CIFAR100", "FedQCL", 3)
+    assert (run.dataset, run.method, run.seed) == ("cifar100", "FedQCL", 3)
     assert run.figure("average_accuracy") == 0.6
     assert math.isnan(run.figure("forgetting"))
     assert math.isnan(run.figure("nothing"))
     assert run.accuracy[0][0] == 0.6
     assert math.isnan(run.accuracy[0][1])
     assert run.queues == []
-    assert run.places == {}
+    assert (run.device, run.places) == ("unknown", {})
+
+
+def test_own_images_go_by_the_name_of_their_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", config="data: {source: {class_path: fedqcl.data.sources.Npz}}\n")
+    (path / "summary.json").write_text(json.dumps({"dataset": "cifar100", "device": "1 x NVIDIA H200"}), "utf-8")
+    ((run,), _) = read_runs([path])
+    assert (run.dataset, run.device) == ("cifar100", "1 x NVIDIA H200")
 
 
 def test_a_run_without_a_config_is_still_a_run(tmp_path: Path) -> None:
@@ -90,10 +97,8 @@ def test_curves_are_the_metrics_of_the_first_rows() -> None:
     assert forgetting_after(MATRIX) == pytest.approx([float(forgetting(matrix[:t])) for t in (1, 2, 3)], nan_ok=True)
 
 
-def test_mean_and_deviation_of_a_sample() -> None:
-    assert average([1.0, nan, 3.0]) == 2.0
+def test_deviation_of_a_sample() -> None:
     assert deviation([1.0, nan, 3.0]) == pytest.approx(math.sqrt(2))
-    assert math.isnan(average([nan]))
     assert math.isnan(deviation([1.0]))
 
 

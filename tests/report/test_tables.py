@@ -29,7 +29,8 @@ def cell(accuracies: list[float], method: str = "ER", alpha: float = 10.0, path:
         "model": {"method": {"class_path": f"x.{method}"}},
     }
     summaries = [
-        {"average_accuracy": a, "forgetting": 1 - a, "last_task_accuracy": a / 2, "train_seconds": 10.0, **more}
+        {"average_accuracy": a, "forgetting": 1 - a, "last_task_accuracy": a / 2, "train_seconds": 10.0}
+        | {"wall_seconds": 12.0, "learning_accuracy": a, "device": "1 x NVIDIA H200", **more}
         for a in accuracies
     ]
     runs = [Run(path, yaml.safe_dump(config), summary) for summary in summaries]
@@ -49,20 +50,20 @@ def test_a_number_with_its_deviation() -> None:
 def test_our_figures_beside_the_paper_s() -> None:
     table = results_table(section(cell([0.5, 0.52]), cell([0.6], "FedAvg"), cell([0.4], "Mine")))
     assert table.markdown() == (
-        "|  | Acc % | paper | Forget | paper | Last task % |\n"
-        "| --- | --: | --: | --: | --: | --: |\n"
-        "| ER | 51.00 ± 1.41 | 37.74 ± 0.01 | 0.490 ± 0.014 | 0.240 ± 0.007 | 25.50 ± 0.71 |\n"
-        "| FedAvg | **60.00** | 29.10 ± 0.29 | **0.400** | 0.120 ± 0.001 | **30.00** |\n"
-        "| Mine | 40.00 |  | 0.600 |  | 20.00 |\n"
+        "|  | Acc % | paper | Forget | paper | Last task % | Learned % |\n"
+        "| --- | --: | --: | --: | --: | --: | --: |\n"
+        "| ER | 51.00 ± 1.41 | 37.74 ± 0.01 | 0.490 ± 0.014 | 0.240 ± 0.007 | 25.50 ± 0.71 | 51.00 ± 1.41 |\n"
+        "| FedAvg | **60.00** | 29.10 ± 0.29 | **0.400** | 0.120 ± 0.001 | **30.00** | **60.00** |\n"
+        "| Mine | 40.00 |  | 0.600 |  | 20.00 | 40.00 |\n"
     )
 
 
 def test_an_axis_across_and_no_column_of_the_paper_where_it_prints_nothing() -> None:
     table = results_table(section(cell([0.5], alpha=0.1), cell([0.6], alpha=10.0), cell([0.7], "BI", 0.1)), "alpha")
-    assert [group for group, _ in table.columns] == ["", *["alpha 0.1"] * 3, *["alpha 10.0"] * 5]
+    assert [group for group, _ in table.columns] == ["", *["alpha 0.1"] * 4, *["alpha 10.0"] * 6]
     assert [row[0] for row in table.rows] == ["ER", "BI"]
     assert [entry.text() for entry in table.rows[1][1:] if isinstance(entry, Figure)] == [
-        *("70.00", "0.300", "35.00"), "", "", "", "", "",
+        *("70.00", "0.300", "35.00", "70.00"), "", "", "", "", "", "",
     ]  # fmt: skip
 
 
@@ -102,8 +103,9 @@ def test_every_figure_as_csv() -> None:
     )
     assert (rows[0]["average_accuracy_mean"], rows[0]["average_accuracy_std"]) == ("0.6", "0.141421")
     assert (rows[0]["paper_average_accuracy"], rows[0]["paper_forgetting"]) == ("0.3774", "0.24")
+    assert (rows[0]["wall_seconds_mean"], rows[0]["device"]) == ("12", "1 x NVIDIA H200")
     assert (
-        rows[1]["average_accuracy_std"] == rows[1]["paper_average_accuracy"] == rows[1]["learning_accuracy_mean"] == ""
+        rows[1]["average_accuracy_std"] == rows[1]["paper_average_accuracy"] == rows[1]["backward_transfer_mean"] == ""
     )
 
 
@@ -117,9 +119,9 @@ def test_formulas_beside_what_was_measured() -> None:
     texts = [[entry if isinstance(entry, str) else entry.text() for entry in row] for row in table.rows]
     assert [name for _, name in table.columns] == [
         *("", "storage", "computation", "traffic", "boundary"),
-        *("training s", "ms a step", "images a step, at last", "MB sent a round", "MB stored"),
+        *("s in all", "training s", "ms a step", "images a step, at last", "MB sent a round", "MB stored", "on"),
     ]
     assert texts == [
-        ["ER", "M", "(B + B_m) d", "d", "0", "10.0", "10.00", "26", "1.50", "0.25"],
-        ["Mine", "", "", "", "", "10.0", "", "", "", ""],
+        ["ER", "M", "(B + B_m) d", "d", "0", "12", "10.0", "10.00", "26", "1.50", "0.25", "1 x NVIDIA H200"],
+        ["Mine", "", "", "", "", "12", "10.0", "", "", "", "", "1 x NVIDIA H200"],
     ]

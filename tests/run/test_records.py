@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedqcl.run.records import ClientRecord, RoundRecord, State, mean, short
+from fedqcl.run.records import ClientRecord, RoundRecord, State, mean
 from tests.helpers.process import run_python
 
 nan = math.nan
@@ -58,29 +58,9 @@ def test_mean_leaves_nan_out() -> None:
     assert math.isnan(mean([]))
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (0.00123, "0.0012"),
-        (0.5, "0.5"),
-        (3.14159, "3.14"),
-        (-1.5, "-1.50"),
-        (9.999, "10.0"),
-        (27.18, "27.2"),
-        (318.4, "318"),
-        (43210.0, "4e+04"),
-        (math.inf, "inf"),
-        (nan, "-"),
-    ],
-)
-def test_a_number_in_short(value: float, text: str) -> None:
-    assert short(value) == text
-
-
 def test_reporting_imports_nothing_heavy() -> None:
     code = (
-        "import sys, fedqcl.run, fedqcl.report.plots;"
+        "import sys, fedqcl.run, fedqcl.run.pictures;"
         "print(*sorted({'torch', 'wandb', 'matplotlib', 'rich', 'numpy'} & sys.modules.keys()))"
     )
     done = run_python("-c", code)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,22 +15,7 @@ from .fake_run import accuracy_matrix, run_info, run_records, run_summary
 from .wandb_reader import WandbFile, read
 
 TASKS, ROUNDS = 3, 2
-
-
-@pytest.fixture(autouse=True)
-def no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No key, no settings and no server of the person who runs the tests; W&B's process ends with the test."""
-    import wandb
-
-    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "wandb-home"))
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    wandb.teardown()
-    yield
-    wandb.teardown()
+pytestmark = pytest.mark.usefixtures("no_account")
 
 
 def log_run(logger: WandbLogger, folder: Path, info: RunInfo | None = None, queues: bool = True) -> list[str]:
@@ -162,7 +145,7 @@ def test_when_the_server_fails_it_logs_offline_under_the_same_id(
         return init(**kwargs)
 
     monkeypatch.setattr(wandb, "init", fail_online)
-    monkeypatch.setattr(module, "_obstacle", lambda: None)
+    monkeypatch.setattr(module, "obstacle", lambda: None)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     said: list[str] = []
     logger = WandbLogger(mode="online")
@@ -217,41 +200,3 @@ def test_the_environment_wins_over_auto_only(tmp_path: Path, monkeypatch: pytest
     (line,) = log_run(WandbLogger(), tmp_path)
     assert "(as asked)" in line
     assert log_run(WandbLogger(mode="disabled"), tmp_path) == []
-
-
-def test_what_keeps_a_run_from_being_online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module._obstacle() == "no API key"
-    (tmp_path / "netrc").write_text("machine 127.0.0.1:9 login user password " + "a" * 40)
-    assert module._obstacle() == "no connection to 127.0.0.1"
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
-        monkeypatch.setenv("no_proxy", "")
-        assert module._obstacle() is None  # what is reached first is the proxy
-
-
-def test_keys_in_a_netrc_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password " + "a" * 40)
-    assert module._key_in_netrc("https://api.wandb.ai")
-    assert module._key_in_netrc("https://api.forge.coreweave.com")
-    assert not module._key_in_netrc("https://wandb.example.org")
-    (tmp_path / "netrc").write_text("machine")
-    assert not module._key_in_netrc("https://api.wandb.ai")
-
-
-def test_a_name_that_never_resolves_costs_no_more_than_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-    import time
-
-    release = threading.Event()
-
-    def resolve(*args: object, **kwargs: object) -> None:
-        release.wait(5)
-        raise OSError("unknown name")
-
-    monkeypatch.setattr(module, "PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(socket, "create_connection", resolve)
-    since = time.monotonic()
-    assert not module._reachable("nowhere.example", 443)
-    assert time.monotonic() - since < 2
-    release.set()

@@ -50,6 +50,28 @@ def test_a_preset_is_a_second_config_that_wins() -> None:
     assert run.name == "cifar100-ER-alpha0.1-fair-seed0"
 
 
+def test_a_choice_may_bring_a_preset() -> None:
+    grid = {"config": ["cifar100"], "what": {"a": {"preset": "fair/{config}", "method": "ER"}, "b": None}}
+    first, second = experiment(grid=grid).runs()
+    assert first.words() == ["--config=cifar100", "--config=presets/fair/cifar100", "--model.method=ER"]
+    assert second.words() == ["--config=cifar100"]
+    assert first.name == "cifar100-a"
+    (both,) = experiment("preset=authors", "what=a", grid=grid).runs()
+    assert both.configs == ("cifar100", "presets/authors", "presets/fair/cifar100")
+
+
+def test_options_may_go_with_choices_of_several_axes() -> None:
+    also = [{"when": {"config": "cifar100", "method": "ER"}, "give": {"M": 200}}]
+    runs = experiment("seed=0", "alpha=0.1", "config=cifar10,cifar100.yaml", also=also).runs()
+    assert ["model.method.memory" in run.options for run in runs] == [False, False, True, False]
+    assert experiment("M=300", also=also).runs()[0].options["model.method.memory"] == 300
+
+
+def test_two_runs_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match="mine: two different runs are called x_y; name"):
+        experiment(grid={"what": {"x y": {"V": 1}, "x/y": {"V": 2}}}).runs()
+
+
 def test_a_preset_may_be_one_for_each_config() -> None:
     run = experiment("preset=fair/{config}", "seed=0").runs()[0]
     assert run.configs == ("cifar100", "presets/fair/cifar100")
@@ -96,9 +118,10 @@ def test_several_grids_are_taken_together() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"grid": {"seed": [0]}, "shwo": []}, "mine: there is no key shwo; known: title, fills, grid, show"),
+        ({"grid": {"seed": [0]}, "shwo": []}, "mine: there is no key shwo; known: title, fills, grid, also, show"),
         ({}, r"mine: grid must hold axes, such as `seed: \[0, 1, 2\]`"),
         ({"grid": {"seed": 0}}, r"mine: grid.seed must be a list of choices, such as \[0, 1, 2\]"),
+        ({"grid": {"seed": [0]}, "also": [{"method": "ER"}]}, "mine: also must hold pairs such as `{when: .*"),
         ({"grid": {"speed": [0]}}, "mine: grid.speed is no option; name one, or give each choice its options"),
     ],
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -75,6 +76,31 @@ def test_no_job_outlives_the_sweep(tmp_path: Path) -> None:
     ended.close()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
+
+
+def sweep(job: Job) -> None:
+    list(run_jobs(fit, [job], [None]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_no_job_outlives_a_sweep_that_is_killed(tmp_path: Path) -> None:
+    gone, held = os.pipe()
+    started = job(tmp_path, "sleep", str(tmp_path / "pid"))
+    process = multiprocessing.get_context("fork").Process(target=sweep, args=[started])
+    process.start()
+    os.close(held)
+    while not (tmp_path / "pid").exists():
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    assert os.read(gone, 1) == b""  # nobody holds the other end any more
+
+
+def test_a_log_is_added_to(tmp_path: Path) -> None:
+    for word in ("first", "second"):
+        list(run_jobs(fit, [Job("x", ("raise", word), tmp_path / "x.log")], [None]))
+    text = (tmp_path / "x.log").read_text(encoding="utf-8")
+    assert text.index("ValueError: first") < text.index("ValueError: second")
 
 
 def test_sigterm_ends_the_sweep_and_its_handler_is_put_back(tmp_path: Path) -> None:

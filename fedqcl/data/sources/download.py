@@ -64,25 +64,30 @@ def install(
         InputError: no connection, no space, a damaged archive, or one that does not hold the folder.
     """
     with staging(folder.parent) as temporary:
-        archive = folder.parent / url.rsplit("/", 1)[-1]
-        if archive.is_file():
-            _check_archive(archive, md5)
-        else:
-            archive = temporary / archive.name
-            announce(f"downloading {url}")
-            try:
-                fetch(url, archive, md5)
-            except (OSError, HTTPException, RuntimeError) as error:
-                raise InputError(
-                    f"data.source.download: no {archive.name} from {urlsplit(url).hostname or url} "
-                    f"({reason(error)}); try again, or put it into {folder.parent} by hand"
-                ) from error
+        archive = _archive(folder.parent, temporary, url, md5, fetch)
         announce(f"unpacking {archive.name}")
         try:
             unpack(archive, temporary)
         except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
             raise InputError(f"{archive}: cannot be unpacked ({reason(error)})") from error
         _publish(temporary / folder.name, folder)
+
+
+def _archive(root: Path, temporary: Path, url: str, md5: str, fetch: Callable[[str, Path, str], None]) -> Path:
+    """The archive that lies in ``root``, or else one that is downloaded into ``temporary``."""
+    name = url.rsplit("/", 1)[-1]
+    if (root / name).is_file():
+        _check_archive(root / name, md5)
+        return root / name
+    announce(f"downloading {url}")
+    try:
+        fetch(url, temporary / name, md5)
+    except (OSError, HTTPException, RuntimeError) as error:
+        raise InputError(
+            f"data.source.download: no {name} from {urlsplit(url).hostname or url} "
+            f"({reason(error)}); try again, or put it into {root} by hand"
+        ) from error
+    return temporary / name
 
 
 @contextmanager

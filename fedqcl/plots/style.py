@@ -1,4 +1,4 @@
-"""How the pictures look: colours, sizes, titles and heatmaps, all made without pyplot."""
+"""How the pictures look: colours, sizes, titles, heatmaps and numbers, all made without pyplot."""
 
 from __future__ import annotations
 
@@ -110,3 +110,15 @@ def known(rows: Rows) -> list[float]:
 def percent(value: float) -> str:
     """A percentage in up to four characters."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
+
+
+def short(value: float) -> str:
+    """A number to two or three digits, in up to six characters, for tables and pictures; ``-`` for NaN."""
+    if math.isnan(value):
+        return "-"
+    if value == 0:
+        return "0"
+    for limit, form in ((1, ".2g"), (9.995, ".2f"), (99.95, ".1f"), (9999.5, ".0f")):
+        if abs(value) < limit:
+            return format(value, form)
+    return format(value, ".0e")

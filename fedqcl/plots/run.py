@@ -1,56 +1,21 @@
 """A run's pictures: accuracy curves, the accuracy matrix, the queue heatmap and the queues' courses.
 
-``plot_run`` reads the run folder and writes ``plots/*.png``. The ``draw_*`` functions draw on given axes and
-the ``*_figure`` functions on a new figure; they take plain lists, NaN where there is no value. Figures are made
-without pyplot, so no window, no backend and no state shared with a user's own plots.
+The ``draw_*`` functions draw on given axes and the ``*_figure`` functions on a new figure; they take plain lists, NaN
+where there is no value. Figures are made without pyplot, so no window, no backend and no state shared with a user's own
+plots.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedqcl.errors import InputError
-from fedqcl.report import style
-from fedqcl.run.folder import RunFolder
-from fedqcl.run.records import short
+from fedqcl.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-def plot_run(path: Path | str) -> list[Path]:
-    """Draw a run's pictures.
-
-    Args:
-        path: the run folder; the run may still be going on.
-
-    Returns:
-        The files written: ``plots/accuracy.png``, ``accuracy_matrix.png`` and, for a method with queues,
-        ``queue_heatmap.png`` and ``queues.png``.
-
-    Raises:
-        InputError: if the folder holds no rounds.
-    """
-    folder = RunFolder(path)
-    rounds = folder.read_metrics()
-    if not rounds:
-        raise InputError(f"{folder.metrics}: no rounds to plot; give the folder of a run")
-    name = folder.path.resolve().name
-    tasks = [int(row["task"]) for row in rounds]
-    accuracy, queues = _columns(rounds, "accuracy"), _columns(rounds, "queue")
-    figures = {
-        "accuracy": accuracy_figure(tasks, accuracy, [row["average_accuracy"] for row in rounds], name),
-        "accuracy_matrix": accuracy_matrix_figure(_last_rounds(tasks, accuracy), name),
-    }
-    if any(not math.isnan(value) for row in queues for value in row):
-        figures["queue_heatmap"] = queue_heatmap_figure(_last_rounds(tasks, queues), len(accuracy[0]), name)
-        figures["queues"] = queues_figure(tasks, queues, name)
-    folder.plots.mkdir(exist_ok=True)
-    return [_save(figure, folder.plots / f"{stem}.png") for stem, figure in figures.items()]
 
 
 def accuracy_figure(tasks: Sequence[int], accuracy: style.Rows, average: Sequence[float], subtitle: str = "") -> Figure:
@@ -143,21 +108,10 @@ def draw_queue_heatmap(
     cells += [[math.nan] * past for _ in range(past - len(cells))]
     limits = (0.0, high or max(style.known(cells), default=0.0) or 1.0)
     label = "queue $Q^{(j)}[i]$, mean over clients"
-    style.heatmap(ax, cells, range(2, num_tasks + 1), range(1, num_tasks), limits, "OrRd", label, short)
+    style.heatmap(ax, cells, range(2, num_tasks + 1), range(1, num_tasks), limits, "OrRd", label, style.short)
     ax.set_xlabel("past task $j$")
     ax.set_ylabel("after learning task $i$")
     style.title(ax, "Virtual queue matrix", subtitle)
-
-
-def _columns(rounds: Sequence[dict[str, float]], name: str) -> list[list[float]]:
-    """The columns ``name_1`` ... ``name_T`` of a table, [rounds, T]."""
-    tasks = sum(column.removeprefix(f"{name}_").isdecimal() for column in rounds[0])
-    return [[row[f"{name}_{task}"] for task in range(1, tasks + 1)] for row in rounds]
-
-
-def _last_rounds(tasks: Sequence[int], rows: style.Rows) -> list[Sequence[float]]:
-    """The row of each task's last round."""
-    return list(dict(zip(tasks, rows, strict=True)).values())
 
 
 def _curves(tasks: Sequence[int], title: str, subtitle: str) -> tuple[Figure, Axes]:
@@ -212,8 +166,3 @@ def _task_colors(tasks: int) -> list[str]:
     if tasks <= len(style.FEW_TASKS):
         return list(style.FEW_TASKS[:tasks])
     return [to_hex(colormaps["viridis"](0.93 * task / (tasks - 1))) for task in range(tasks)]
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path)
-    return path
