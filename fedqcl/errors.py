@@ -1,6 +1,9 @@
 """What ends a run: a mistake that the user can mend, a client or a rank that failed, or somebody who asked."""
 
-from signal import Signals
+from __future__ import annotations
+
+import traceback
+from signal import SIGINT, Signals
 
 
 class InputError(ValueError):
@@ -17,6 +20,10 @@ class ClientError(RuntimeError):
 
 class RankError(RuntimeError):
     """A rank that this process had started failed.
+
+    Args:
+        message: what went wrong.
+        status: the exit status of this process.
 
     Attributes:
         status: the exit status that the rank's failure calls for.
@@ -44,7 +51,30 @@ class Interrupted(KeyboardInterrupt):
         self.status = 128 + signal
 
 
+def account(error: BaseException, prog: str, at: str = "") -> tuple[str, int]:
+    """What to print about an error that ends a process, blank for nothing, and the status to end with.
+
+    Args:
+        error: the error.
+        prog: what an error's line starts with.
+        at: what comes before what is neither the user's mistake nor said already.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return "", error.status if isinstance(error, Interrupted) else 128 + SIGINT
+    if isinstance(error, RankError):
+        return str(error) and f"{prog}: error: {_one_line(error)}", error.status
+    if isinstance(error, InputError):
+        return f"{prog}: error: {_one_line(error)}", 2
+    cause = error.__cause__ if isinstance(error, ClientError) and error.__cause__ else error
+    said = _one_line(error) if isinstance(error, ClientError) else first_line(error)
+    return f"{''.join(traceback.format_exception(cause))}{prog}: error: {at}{said}", 1
+
+
 def first_line(error: BaseException) -> str:
     """An exception's type and the first line of what it says."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -107,7 +107,7 @@ class Fitting:
             with Interruption(self.options.grace, log.say, partial(_start_again, self.fabric)) as asked:
                 summary = self._train(lambda: asked.signal)
         except Interrupted as stop:
-            log.fail()
+            log.stop()
             log.say(f"stopped by {stop.signal.name}: `fedqcl fit --ckpt_path {start.folder}` goes on with it")
             stop.status = _start_again(self.fabric, stop.signal) or stop.status
             return stop if self.fabric.is_global_zero else {}

@@ -65,5 +65,12 @@ class Learner(LightningModule):
         set_parts(net, parts if self.replay_statistics == "per_task" else ())
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
-        """The method's objective for one step, ``[]``."""
+        """The method's objective for one step, ``[]``.
+
+        Args:
+            net: the client's model, in train mode.
+            batch: the step's samples.
+            client: the client's state.
+            server: the server's state.
+        """
         return self.method.loss(net, batch, client, server)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
 
 REQUEUE = signal.SIGUSR1
@@ -21,6 +21,22 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, REQUEUE)
 ONE_SIGNAL_SECONDS = 1.0
 
 Handler = Callable[[int, FrameType | None], None]
+
+_early: list[int] = []
+
+
+@contextlib.contextmanager
+def requeue_noted() -> Iterator[None]:
+    """Note being asked for a requeue before the training has begun; the :class:`Interruption` there then finds it.
+
+    A job may be signalled while it still loads its libraries or its images. That would end it, and not requeue it.
+    """
+    before = _handle(lambda signum, frame: _early.append(signum), [REQUEUE])
+    try:
+        yield
+    finally:
+        _put_back(before)
+        _early.clear()
 
 
 class Interruption:
@@ -56,6 +72,8 @@ class Interruption:
             self._there.setblocking(False)
             self._wakeup = signal.set_wakeup_fd(self._there.fileno(), warn_on_full_buffer=False)
             threading.Thread(target=self._watch, name="signals", daemon=True).start()
+            if _early:
+                signal.raise_signal(_early[0])
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -108,8 +126,9 @@ def passed_on() -> Iterator[None]:
             if child.pid:
                 os.kill(child.pid, signum)
         if not children:
-            _put_back(previous)
-            os.kill(os.getpid(), signum)
+            signal.signal(signum, previous[signum])
+            signal.raise_signal(signum)
+            signal.signal(signum, pass_on)
 
     previous = _handle(pass_on)
     try:
@@ -127,14 +146,14 @@ def requeue() -> bool:
     return subprocess.run(["scontrol", "requeue", job], check=False).returncode == 0
 
 
-def _handle(handler: Handler) -> dict[int, signal._HANDLER]:
-    """Set a handler for our signals; those before it, or none if this thread may not set any.
+def _handle(handler: Handler, signals: Iterable[signal.Signals] = SIGNALS) -> dict[int, signal._HANDLER]:
+    """Set a handler for signals, by default all of ours; those before it, or none if this thread may not set any.
 
     What whoever started the process has had it ignore, as shells do with SIGINT in the background, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    wanted = [signum for signum in SIGNALS if signal.getsignal(signum) != signal.SIG_IGN]
+    wanted = [signum for signum in signals if signal.getsignal(signum) != signal.SIG_IGN]
     return {signum: signal.signal(signum, handler) for signum in wanted}
 
 

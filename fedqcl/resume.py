@@ -10,13 +10,15 @@ from fedqcl.checkpoint import Start
 from fedqcl.checkpoint.directory import Checkpoints, is_checkpoint
 from fedqcl.checkpoint.state import read_run
 from fedqcl.errors import InputError
-from fedqcl.run.config import differences
+from fedqcl.run.config import Complete, changes
 from fedqcl.run.folder import RunFolder
 
 SHOWN = 3
 
 
-def find_run(ckpt_path: str, root: str, name: str | None, config: dict[str, Any]) -> RunFolder | None:
+def find_run(
+    ckpt_path: str, root: str, name: str | None, config: dict[str, Any], complete: Complete = dict
+) -> RunFolder | None:
     """The run that ``ckpt_path`` means.
 
     Args:
@@ -25,6 +27,7 @@ def find_run(ckpt_path: str, root: str, name: str | None, config: dict[str, Any]
         root: the folder of all runs.
         name: the only run that ``last`` and ``auto`` may mean.
         config: the configuration.
+        complete: gives a run's configuration today's defaults for what it lacks.
 
     Returns:
         The run; None if ``auto`` has found none.
@@ -41,7 +44,7 @@ def find_run(ckpt_path: str, root: str, name: str | None, config: dict[str, Any]
     folders = [Path(root, name)] if name else Path(root).glob("[!.]*")
     runs = [run for run in map(RunFolder, folders) if run.config.is_file()]
     if not name:
-        runs = [run for run in runs if not any(differences(run.read_config(), config))]
+        runs = [run for run in runs if not changes(run.read_config(), config, complete)]
     newest = max(runs, key=lambda run: (not run.finished, _last_written(run)), default=None)
     if newest is None and ckpt_path == "last":
         raise InputError(f"ckpt_path: no run in {root} has this configuration; leave ckpt_path out to start one")
@@ -55,13 +58,14 @@ def folder_of_run(path: Path) -> Path:
     return path.parent if path.is_file() else path
 
 
-def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any]) -> Start:
+def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any], complete: Complete = dict) -> Start:
     """Put a run's folder back to its last good checkpoint.
 
     Args:
         run: the run.
         ckpt_path: as for :func:`find_run`; a checkpoint is gone on from itself, if it is good.
         made_with: the configuration and the problem as they are now.
+        complete: as for :func:`find_run`.
 
     Raises:
         InputError: the run was made with something else, or none of its checkpoints is whole.
@@ -69,12 +73,12 @@ def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any]) -> Start:
     token = secrets.token_hex(4)
     checkpoints = Checkpoints(run.checkpoints)
     if run.finished:
-        check_same(run, {"config": run.read_config()}, made_with)
+        check_same(run, {"config": run.read_config()}, made_with, complete)
         checkpoints.clear()  # it may have been killed as it did this itself
         return Start(run.path, token, lines=[f"{run.path} has finished: nothing to go on with"], finished=True)
     checkpoint, lines = _choose(checkpoints, Path(ckpt_path))
     saved = read_run(checkpoint) if checkpoint else None
-    check_same(run, saved["made_with"] if saved else {"config": run.read_config()}, made_with)
+    check_same(run, saved["made_with"] if saved else {"config": run.read_config()}, made_with, complete)
     checkpoints.keep_up_to(checkpoint)
     task, round = saved["position"] if saved else (0, 0)
     run.put_back(saved["tables"] if saved else {})
@@ -86,14 +90,14 @@ def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any]) -> Start:
     return Start(run.path, token, (task, round), checkpoint, run_id, lines)
 
 
-def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any]) -> None:
+def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any], complete: Complete) -> None:
     """Check that a run was made with what is given now, as far as it is known.
 
     Raises:
         InputError: it was not; the first keys that differ are named.
     """
     for part in then:
-        found = list(differences(then[part], now[part]))
+        found = changes(then[part], now[part], complete if part == "config" else dict)
         if found:
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             raise InputError(

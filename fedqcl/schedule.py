@@ -23,6 +23,13 @@ class Schedule:
         num_clients: ``N``.
         participation: share of the clients that take part in a round, above 0, at most 1.
         seed: the run's seed.
+
+    Example:
+        >>> schedule = Schedule(num_tasks=2, rounds=3, num_clients=10, participation=0.3, seed=0)
+        >>> list(schedule.rest((0, 2)))
+        [(0, range(2, 3)), (1, range(0, 3))]
+        >>> len(schedule.participants(task=1, round=0))
+        3
     """
 
     num_tasks: int
@@ -63,5 +70,10 @@ class Schedule:
 
 
 def round_half_up(x: float) -> int:
-    """Round to the nearest whole number, halves upwards."""
+    """Round to the nearest whole number, halves upwards.
+
+    Example:
+        >>> round_half_up(0.5), round_half_up(2.5)
+        (1, 3)
+    """
     return int(x + 0.5)

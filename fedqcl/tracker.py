@@ -54,7 +54,14 @@ class Tracker:
         self._started = time.perf_counter()
 
     def end_round(self, task: int, round: int, engine: Engine, reports: Sequence[Report]) -> None:
-        """Stop the clock, and gather what the clients did; test the global model unless the task ends here."""
+        """Stop the clock, and gather what the clients did; test the global model unless the task ends here.
+
+        Args:
+            task: the task.
+            round: the round within it.
+            engine: hosts the run.
+            reports: what the local steps of this rank's clients came to.
+        """
         done = {report.client: report for report in reports}
         mine = [_record(i, len(engine.data.shards[task][i]), state, done.get(i)) for i, state in engine.clients.items()]
         self._clients = sorted(gather(mine), key=lambda client: client.client)

@@ -29,6 +29,7 @@ from fedqcl.fitting import Fitting
 from fedqcl.learner import Learner
 from fedqcl.preemption import passed_on
 from fedqcl.resume import find_run, go_on
+from fedqcl.run.config import Complete
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.wandb import WandbLogger
@@ -63,7 +64,7 @@ class FederatedTrainer:
         concurrency: clients of one GPU that run at once when graphed; each takes memory of its own.
         deterministic: whether to keep to algorithms that repeat bit for bit on CUDA, at some cost; on the CPU every
             run does.
-        threads: threads of each rank on the CPU; part of the result, as sums are split among them.
+        threads: threads of each rank on the CPU; there, part of the result, as sums are split among them.
         root: folder of all runs.
         name: the run's name; one made of data set, method and seed by default.
         logger: a tracking service to report to besides the run folder.
@@ -76,8 +77,8 @@ class FederatedTrainer:
         checkpoint_every: rounds from one checkpoint to the next; one is written at the end of every task in any case.
         grace: seconds a run has to come to the end of its round when it is asked to stop; after them it ends at once,
             and goes on later from the checkpoint before.
-        start_method: how ranks are started: ``popen`` runs the same command again, ``fork`` is quick, and for the CPU
-            alone; ``auto`` is ``fork`` for several ranks on the cores of one Linux machine, else ``popen``.
+        start_method: how ranks are started: ``popen`` runs the same command again, ``fork`` is quicker, as everything
+            is imported; ``auto`` is ``fork`` on one Linux machine, unless this process has used CUDA, else ``popen``.
         timeout: seconds without any progress after which a rank that others wait for counts as hung, which ends the
             run.
     """
@@ -110,6 +111,7 @@ class FederatedTrainer:
 
     config: dict[str, Any] = field(default_factory=dict, init=False)
     config_text: str = field(default="", init=False)
+    complete: Complete = field(default=dict, init=False)
     started: float = field(default=0.0, init=False)
     _start: Start | None = field(default=None, init=False)
 
@@ -173,12 +175,13 @@ class FederatedTrainer:
         )
         if self.executor == "graphed":
             self._check_graphed(fabric, learner)
+        torch.set_num_threads(1)  # a pool of threads does not survive the forking of ranks
         # Before there are other ranks: only one may download, and a mistake is reported once.
         if is_first_of_machine():
             data.prepare_data()
             data.setup()
             assert data.spec is not None
-            learner.method.check(data.spec)
+            learner.method.check(data.spec, data.num_clients)
         if is_first():
             prepare()
         on_rank = partial(self._on_rank, job=job, learner=learner, data=data)
@@ -191,8 +194,7 @@ class FederatedTrainer:
             raise InputError("trainer.executor: graphed cannot restart model.optimizer; choose auto or eager")
 
     def _on_rank(self, fabric: Fabric, job: Job, learner: Learner, data: FederatedData) -> Any:
-        if fabric.device.type == "cpu":
-            torch.set_num_threads(self.threads)
+        torch.set_num_threads(self.threads)
         data.setup()
         try:
             with deterministic_algorithms() if self.deterministic else nullcontext():
@@ -206,10 +208,10 @@ class FederatedTrainer:
 
     def _begin(self, learner: Learner, data: FederatedData, ckpt_path: str | None, held: ExitStack) -> None:
         """Find or make the run's folder, hold it, and find out where the run starts; for the first rank alone."""
-        run = find_run(ckpt_path, self.root, self.name, self.config) if ckpt_path else None
+        run = find_run(ckpt_path, self.root, self.name, self.config, self.complete) if ckpt_path else None
         if ckpt_path and run:
             held.enter_context(run.held())
-            self._start = go_on(run, ckpt_path, self._made_with(learner, data))
+            self._start = go_on(run, ckpt_path, self._made_with(learner, data), self.complete)
             return
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
         run = RunFolder.create(self.root, self.name, name, self.config_text)

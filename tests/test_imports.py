@@ -80,7 +80,9 @@ KNOWS = {
         "checkpoint", "data", "engine", "errors", "evaluate", "fitting", "learner", "preemption", "resume", "run",
         "types",
     },
-    "cli": {"data", "errors", "learner", "report", "resume", "run", "sweep", "trainer", "types", "version"},
+    "cli": {
+        "data", "errors", "learner", "preemption", "report", "resume", "run", "sweep", "trainer", "types", "version",
+    },
 }  # fmt: skip
 # Of the methods, the rooms outside know the interface, by these names from the package itself.
 INTERFACE = {"ClientState", "Method", "Stats"}
@@ -116,6 +118,20 @@ def test_report_reads_files_and_needs_no_torch() -> None:
     modules_of = "fedqcl.run.pictures, fedqcl.report.report, fedqcl.cli.report"
     code = f"import sys, {modules_of}; print([m for m in ('torch', 'lightning') if m in sys.modules])"
     assert run_python("-c", code).stdout.strip() == "[]"
+
+
+QUICK = """
+import contextlib, sys
+from fedqcl.cli import main
+for words in ["--help"], ["--version"], ["report", "--help"], ["sweep", "--help"], ["sweep", "e99"]:
+    with contextlib.suppress(SystemExit):
+        main(words)
+print([name for name in ("torch", "lightning", "numpy", "matplotlib", "jsonargparse") if name in sys.modules])
+"""
+
+
+def test_what_trains_nothing_imports_nothing_to_train_with() -> None:
+    assert run_python("-c", QUICK).stdout.splitlines()[-1] == "[]"
 
 
 def test_imports_make_no_circle() -> None:

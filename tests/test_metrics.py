@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import doctest
 import math
 
 import pytest
 import torch
 
-import fedqcl.metrics
 from fedqcl.metrics import (
     ContinualAccuracy,
     average_accuracy,
@@ -75,12 +73,6 @@ def test_what_was_never_measured_is_not_guessed() -> None:
     assert average_accuracy(only_the_end).item() == pytest.approx(0.6)
     for unknown in (forgetting, backward_transfer, learning_accuracy, incremental_accuracy):
         assert math.isnan(unknown(only_the_end).item())
-
-
-def test_docstring_examples() -> None:
-    results = doctest.testmod(fedqcl.metrics)
-    assert results.attempted >= 10
-    assert results.failed == 0
 
 
 def learned(metric: ContinualAccuracy) -> ContinualAccuracy:

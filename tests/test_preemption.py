@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fedqcl.preemption import SIGNALS, Interruption, passed_on, requeue
+from fedqcl.cli import main
+from fedqcl.data import FederatedData
+from fedqcl.preemption import SIGNALS, Interruption, passed_on, requeue, requeue_noted
 from tests.helpers.process import REPOSITORY
 
 
@@ -124,6 +126,40 @@ def test_signals_are_passed_on_to_forked_ranks() -> None:
 def test_without_ranks_a_signal_does_what_it_does() -> None:
     with pytest.raises(KeyboardInterrupt), passed_on():
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_being_asked_for_a_requeue_before_the_training_counts_in_it() -> None:
+    before = handlers()
+    said: list[str] = []
+    with requeue_noted(), passed_on():
+        inside = handlers()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert handlers() == inside
+        with Interruption(60, said.append) as interruption:
+            assert interruption.signal == signal.SIGUSR1
+    until = time.monotonic() + 10
+    while not said and time.monotonic() < until:  # by a thread
+        time.sleep(0.01)
+    assert said == ["SIGUSR1: stopping when this round ends; a second one stops it at once"]
+    assert handlers() == before
+    with Interruption(60) as later:
+        assert later.signal == 0
+
+
+def test_a_run_that_is_asked_for_a_requeue_before_its_training_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(data: FederatedData) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(FederatedData, "prepare_data", asked)
+    noted = scontrol(tmp_path, monkeypatch)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    words = ["fit", "--config", "quickstart.yaml", "--trainer.root", str(tmp_path / "runs"), "--trainer.devices", "1"]
+    assert main(words) == 128 + signal.SIGUSR1
+    assert noted.read_text() == "requeue 7\n"
+    (run,) = (tmp_path / "runs").iterdir()
+    assert [path.name for path in run.iterdir()] == ["config.yaml"]
 
 
 def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, status: int = 0) -> Path:

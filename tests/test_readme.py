@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import sys
 from pathlib import Path
 
@@ -14,28 +13,12 @@ import pytest
 from fedqcl import methods
 from fedqcl.cli import main
 from fedqcl.cli.configs import shipped_configs, shipped_experiments
-from fedqcl.cli.lightning import FederatedCLI
 from fedqcl.methods import Method
-from tests.helpers.fake_runs import write_runs
+from tests.helpers.documents import ROOT, blocks, check_parses, commands, read
 
-ROOT = Path(__file__).parents[1]
 DOCUMENTS = ["README.md", "CHANGELOG.md", "REPRODUCIBILITY.md", "CONTRIBUTING.md"]
 TINY = ["--trainer.devices", "1", "--trainer.rounds", "1", "--trainer.epochs", "1"]
 OWN = ["anchored.Anchored", "--model.method.strength"]
-
-
-def read(document: str) -> str:
-    return (ROOT / document).read_text(encoding="utf-8")
-
-
-def blocks(document: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", read(document), re.DOTALL | re.MULTILINE)
-
-
-def commands(*documents: str) -> list[str]:
-    """The ``fedqcl`` lines of all shell blocks, without comments."""
-    lines = [line for document in documents for block in blocks(document, "bash") for line in block.splitlines()]
-    return [shlex.join(words) for line in lines if (words := shlex.split(line, comments=True))[:1] == ["fedqcl"]]
 
 
 @pytest.fixture(autouse=True)
@@ -47,12 +30,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("anchored.py").write_text(code, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "anchored", raising=False)
     return tmp_path
-
-
-def finished_run(folder: Path) -> None:
-    """What ``test`` needs to find its options."""
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("data: {source: Digits}\nmodel: {method: FedQCL}\n", encoding="utf-8")
 
 
 def fit(name: str, *words: str) -> list[list[float]]:
@@ -69,19 +46,7 @@ def test_there_are_commands() -> None:
 
 @pytest.mark.parametrize("command", commands(*DOCUMENTS))
 def test_every_command_parses(command: str) -> None:
-    _, job, *words = shlex.split(command)
-    if job == "report":
-        write_runs(Path("runs"), "e9-queues-V", ["seed=0", "V=10"])
-        assert main([job, *words]) == 0
-        return
-    if job == "sweep":
-        few = ["method=FedQCL"] if re.match(r"e\d", words[0]) else []
-        assert main([job, *words, "--override", "seed=0", *few, "--list"]) == 0
-        return
-    if "--ckpt_path" in words:
-        finished_run(Path(words[words.index("--ckpt_path") + 1]))
-    cli = FederatedCLI(job, words)
-    assert cli.command == job
+    check_parses(command)
 
 
 def test_the_first_block_is_the_quickstart() -> None:

@@ -20,7 +20,8 @@ from fedqcl.run.records import RoundRecord
 from fedqcl.run.wandb import WandbLogger
 from tests.helpers.methods import method_classes, small_method
 from tests.helpers.process import run_python
-from tests.helpers.stopped import Tripwire, fit, outcome, small_data, small_learner, small_trainer, stopped
+from tests.helpers.small import small_trainer
+from tests.helpers.stopped import Tripwire, fit, outcome, small_data, small_learner, stopped
 from tests.run.wandb_reader import read
 
 
@@ -83,7 +84,8 @@ FULL_DISK = """
 import os, sys, torch
 from pathlib import Path
 from fedqcl.run import pictures
-from tests.helpers.stopped import fit, small_trainer
+from tests.helpers.small import small_trainer
+from tests.helpers.stopped import fit
 
 def save(content, path, saved=torch.save):
     if os.environ.get("LOCAL_RANK") == "1" and path.parent.name.startswith(".task-02"):
@@ -235,6 +237,7 @@ def test_the_wandb_run_goes_on_under_its_id(tmp_path: Path) -> None:
     first, second = map(read, paths)
     assert first.run["run_id"] == second.run["run_id"]
     assert (first.exit_code, second.exit_code) == (1, 0)
+    assert (first.preempted, second.preempted) == (True, False)
     rounds = [[row["round"] for row in part.history if "loss" in row] for part in (first, second)]
     assert rounds == [[1, 2, 3, 4, 5], [6, 7, 8, 9]]
     # The queues of the tasks before the stop are in the last table too; after the first task there are none.

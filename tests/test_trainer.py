@@ -198,9 +198,15 @@ def test_mistakes_in_the_data_leave_nothing_behind(tmp_path: Path) -> None:
 class Picky(FedAvg):
     """Has no meaning in one of the scenarios."""
 
-    def check(self, spec: Spec) -> None:
+    def check(self, spec: Spec, num_clients: int) -> None:
         if spec.scenario == "class":
             raise InputError(f"data.scenario: {spec.num_tasks} tasks of known classes only; choose task")
+
+
+def test_a_V_for_other_clients_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^model\.method\.V: lists 2 values and data\.num_clients is 3; give"):
+        trainer(tmp_path).fit(toy_learner(FedQCL(V=[1.0, 2.0])), data())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("devices", [1, 2])

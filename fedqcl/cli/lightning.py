@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,30 @@ def run(command: str, words: list[str]) -> None:
     if command == "fit":
         trainer.config_text = config_yaml(cli.parser, cli.config)
         trainer.config = yaml.safe_load(trainer.config_text)
+        trainer.complete = completed
     getattr(trainer, command)(cli.model, cli.datamodule, **arguments)
+
+
+def whole_config(words: list[str]) -> dict[str, Any]:
+    """The whole configuration that the words of ``fedqcl fit`` make, nested as in its file.
+
+    Raises:
+        InputError: a mistake in the words or in a config file.
+    """
+    cli = FederatedCLI("fit", words)
+    config: dict[str, Any] = yaml.safe_load(config_yaml(cli.parser, cli.config))
+    return config
+
+
+def completed(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with today's defaults where it lacks an option; empty if it has one that is no more."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+        yaml.safe_dump(config, file)
+        file.flush()
+        try:
+            return whole_config([f"--config={file.name}"])
+        except InputError:
+            return {}
 
 
 def config_yaml(parser: LightningArgumentParser, config: Namespace) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-import traceback
 from pathlib import Path
 
 from fedqcl.cli.configs import shipped_configs, shipped_experiments
-from fedqcl.errors import ClientError, InputError, Interrupted, RankError
+from fedqcl.cli.lean import put_off_transformers
+from fedqcl.errors import ClientError, InputError, RankError, account
+from fedqcl.preemption import requeue_noted
 from fedqcl.version import __version__
 
 COMMANDS = {
@@ -40,21 +41,11 @@ def main(args: list[str] | None = None) -> int:
         if command:
             return _run(command, words[1:])
         print(_without_command(words))
-    except InputError as error:
-        _report(f"fedqcl {command}".strip(), error)
-        return 2
-    except ClientError as error:
-        traceback.print_exception(error.__cause__)
-        _report(f"fedqcl {command}", error)
-        return 1
-    except RankError as error:
-        if str(error):
-            _report(f"fedqcl {command}", error)
-        return error.status
-    except Interrupted as stop:
-        return stop.status
-    except KeyboardInterrupt:
-        return 130
+    except (InputError, ClientError, RankError, KeyboardInterrupt) as error:
+        text, status = account(error, f"fedqcl {command}".strip())
+        if text and _speaks():
+            print(text, file=sys.stderr)
+        return status
     return 0
 
 
@@ -70,9 +61,11 @@ def _run(command: str, words: list[str]) -> int:
         from fedqcl.cli.sweep import sweep
 
         return sweep(words)
-    from fedqcl.cli.lightning import run
+    with requeue_noted():
+        put_off_transformers()
+        from fedqcl.cli.lightning import run
 
-    run(command, words)
+        run(command, words)
     return 0
 
 
@@ -110,8 +103,6 @@ Shipped configs: {", ".join(shipped_configs())}
 Shipped experiments: {", ".join(shipped_experiments())}"""
 
 
-def _report(prog: str, error: Exception) -> None:
-    """Print a mistake as one line; other ranks than the first met the same one."""
-    rank = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or "0"
-    if rank == "0":
-        print(f"{prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
+def _speaks() -> bool:
+    """Whether this is the first rank; the others have met the same mistake."""
+    return (os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or "0") == "0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -9,12 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fedqcl.cli.configs import find_experiment, read_experiment, shipped_experiments
-from fedqcl.cli.lightning import FederatedCLI, config_yaml
+from fedqcl.cli.lean import put_off_transformers
 from fedqcl.cli.words import Parser
 from fedqcl.errors import InputError
+from fedqcl.preemption import requeue_noted
 from fedqcl.run.folder import RunFolder
 from fedqcl.sweep.experiment import Experiment, Planned
 from fedqcl.sweep.known import KnownRuns, free_name, mark, same_run
@@ -34,6 +34,7 @@ def sweep(words: list[str]) -> int:
         InputError: a mistake in the command line, the experiment or one of its configurations, before any run starts.
     """
     options = _parser().parse_args(words)
+    _parsed.cache_clear()  # the config files may be others than at the last call
     file = find_experiment(options.experiment)
     experiment = Experiment(file.stem, read_experiment(file), options.override)
     runs = experiment.runs()
@@ -41,7 +42,8 @@ def sweep(words: list[str]) -> int:
     if options.index is not None:
         if not 0 <= options.index < len(runs):
             raise InputError(f"index: {options.index} is not one of the {len(runs)} runs; give 0 to {len(runs) - 1}")
-        return _run_one(Task(experiment, known, runs[options.index]))
+        with requeue_noted():
+            return _run_one(Task(experiment, known, runs[options.index]))
     print(f"{experiment.name}: {experiment.title}, {len(runs)} runs in {known.root / experiment.name}")
     tasks = [Task(experiment, known, run) for run in runs]
     if options.list:
@@ -120,24 +122,29 @@ class Task:
 
 
 def _whole_config(planned: Planned) -> dict[str, Any]:
+    seed = planned.options.get("seed_everything")
+    # Parsing takes a tenth of a second, and what differs in the seed alone differs in nothing else.
+    apart = type(seed) is int and seed >= 0
+    words = [word for word in planned.words() if not (apart and word.startswith("--seed_everything="))]
     try:
-        return _parsed(planned.words())
+        config = _parsed(tuple(words))
     except InputError as error:
         raise InputError(f"{planned.name}: {error}") from None
+    return config | {"seed_everything": seed} if apart else config
 
 
-def _completed(file: Path) -> dict[str, Any]:
-    """A run's configuration with today's defaults where it lacks an option; empty if it has one that is no more."""
-    try:
-        return _parsed([f"--config={file}"])
-    except InputError:
-        return {}
+@functools.cache
+def _parsed(words: tuple[str, ...]) -> dict[str, Any]:
+    put_off_transformers()
+    from fedqcl.cli.lightning import whole_config
+
+    return whole_config(list(words))
 
 
-def _parsed(words: list[str]) -> dict[str, Any]:
-    cli = FederatedCLI("fit", words)
-    config: dict[str, Any] = yaml.safe_load(config_yaml(cli.parser, cli.config))
-    return config
+def _completed(config: dict[str, Any]) -> dict[str, Any]:
+    from fedqcl.cli.lightning import completed
+
+    return completed(config)
 
 
 def _without_repeats(tasks: Sequence[Task]) -> list[Task]:

@@ -34,6 +34,11 @@ def deal(
 
     Raises:
         InputError: ``min_samples`` was not reached.
+
+    Example:
+        >>> shards = deal(np.array([0, 0, 0, 0, 1, 1]), num_clients=2, alpha="iid", rng=np.random.default_rng(0))
+        >>> [len(shard) for shard in shards], sorted(np.concatenate(shards).tolist())
+        ([3, 3], [0, 1, 2, 3, 4, 5])
     """
     for _ in range(ATTEMPTS):
         shards = _deal_once(y, num_clients, alpha, rng)
@@ -98,6 +103,16 @@ def heterogeneity(y: np.ndarray, shards: list[np.ndarray]) -> float:
 
     The mean over samples of the total variation distance between the class frequencies of the sample's client and
     those of all clients together: 0 when all are alike, towards 1 when each client has classes of its own.
+
+    Args:
+        y: class of each sample, ``[n]`` integers.
+        shards: positions of each client's samples.
+
+    Example:
+        >>> heterogeneity(np.array([0, 0, 1, 1]), [np.array([0, 2]), np.array([1, 3])])
+        0.0
+        >>> heterogeneity(np.array([0, 0, 1, 1]), [np.array([0, 1]), np.array([2, 3])])
+        0.5
     """
     _, y = np.unique(y, return_inverse=True)
     whole = np.bincount(y) / len(y)

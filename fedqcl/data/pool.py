@@ -23,7 +23,8 @@ class Pool:
         x: ``[N, H, W, C]`` uint8.
         y: class columns, ``[N]`` int64.
         spec: the problem.
-        mean: per-channel mean of the images in 0..1, ``[C]``; ``std`` likewise.
+        mean: per-channel mean of the images in 0..1, ``[C]``.
+        std: likewise their standard deviation, above 0.
         padding: pixels of zeros kept round each image for random crops.
         device: where the images live.
     """

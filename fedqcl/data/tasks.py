@@ -24,6 +24,10 @@ def order_classes(labels: np.ndarray, order: Literal["natural", "random"] | Sequ
 
     Raises:
         InputError: a list that is not a permutation of the labels.
+
+    Example:
+        >>> order_classes(np.array([3, 5, 8]), [8, 3, 5], seed=0)
+        array([8, 3, 5])
     """
     if isinstance(order, str):
         return labels if order == "natural" else generator(seed, Purpose.CLASS_ORDER).permutation(labels)
@@ -47,6 +51,12 @@ def split_classes(num_classes: int, tasks: int | Sequence[int]) -> tuple[int, ..
 
     Raises:
         InputError: more tasks than classes, or counts that do not add up.
+
+    Example:
+        >>> split_classes(10, 4)
+        (3, 3, 2, 2)
+        >>> split_classes(10, [6, 4])
+        (6, 4)
     """
     if isinstance(tasks, int):
         if tasks > num_classes:

@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -28,7 +27,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from fedqcl.engine.launcher import ScriptLauncher
 from fedqcl.engine.pulse import PULSE, LostContactError
 from fedqcl.engine.strategy import FederatedStrategy
-from fedqcl.errors import ClientError, InputError, RankError, first_line
+from fedqcl.errors import RankError, account
 
 Job = Callable[[Fabric], Any]
 
@@ -133,11 +132,18 @@ class Member:
             if status is None and self.said is None:
                 self._say(f"{self.prog}: error: rank {self.rank} lost contact with the others ({_short(error)})")
             self._leave(status or 1)
-        text, status = _account(error, self.prog, self.rank)
+        text, status = self._account(error)
         self._note(status)
         if text:
             self._say(text)
         self._leave(status)
+
+    def _account(self, error: BaseException) -> tuple[str, int]:
+        """What to print about an error, and the status to end with."""
+        if isinstance(error, SystemExit):
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+            error = RankError(*_verdict(self.rank, status))
+        return account(error, self.prog, at=f"rank {self.rank}, ")
 
     def bury(self, rank: int, code: int) -> None:
         """End the job after another rank's process has ended, as the process that started it."""
@@ -228,21 +234,6 @@ class Member:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(status)
-
-
-def _account(error: BaseException, prog: str, rank: int) -> tuple[str, int]:
-    """What to print about an error, and the status to end with."""
-    if isinstance(error, KeyboardInterrupt):
-        return "", getattr(error, "status", 128 + signal.SIGINT)
-    if isinstance(error, SystemExit):
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
-        line, status = _verdict(rank, status)
-        return line and f"{prog}: error: {line}", status
-    if isinstance(error, InputError):
-        return f"{prog}: error: {' '.join(str(error).split())}", 2
-    cause = error.__cause__ if isinstance(error, ClientError) and error.__cause__ else error
-    said = str(error) if isinstance(error, ClientError) else first_line(error)
-    return f"{''.join(traceback.format_exception(cause))}{prog}: error: rank {rank}, {said}", 1
 
 
 def _short(error: LostContactError) -> str:

@@ -52,7 +52,7 @@ def make_fabric(
     if num_nodes == "auto":
         num_nodes = 1
     if start_method == "auto":
-        start_method = "popen" if cuda or slurm or num_nodes > 1 or not _can_fork() else "fork"
+        start_method = "popen" if slurm or num_nodes > 1 or not _can_fork() else "fork"
     alone = devices * num_nodes == 1
     return Fabric(
         accelerator="cuda" if cuda else "cpu",
@@ -64,8 +64,8 @@ def make_fabric(
 
 
 def _can_fork() -> bool:
-    """Whether forked processes work here, and it is this one that starts the ranks."""
-    return sys.platform.startswith("linux") and "LOCAL_RANK" not in os.environ
+    """Whether forked processes work here, with CUDA too, and it is this one that starts the ranks."""
+    return sys.platform.startswith("linux") and "LOCAL_RANK" not in os.environ and not torch.cuda.is_initialized()
 
 
 def is_first_of_machine() -> bool:

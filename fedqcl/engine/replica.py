@@ -39,6 +39,11 @@ class Replica:
 
     Only as many replicas exist as clients run at once; a client at rest is its small state, on the CPU.
 
+    Args:
+        net: the global model, to be copied.
+        state: a client's state, to be copied.
+        device: where the clients work.
+
     Attributes:
         net: the client's model ``w_i``, in train mode.
         state: the client's state.

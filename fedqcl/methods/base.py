@@ -65,8 +65,12 @@ class Method:
 
     replay_batch: int = 0
 
-    def check(self, spec: Spec) -> None:
-        """Refuse a problem in which the method has no meaning.
+    def check(self, spec: Spec, num_clients: int) -> None:
+        """Refuse a problem in which the method has no meaning, before anything is written.
+
+        Args:
+            spec: the problem.
+            num_clients: ``N``.
 
         Raises:
             InputError: the reason, naming the key to change.
@@ -88,11 +92,28 @@ class Method:
         return {}
 
     def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
-        """The objective of one local step, ``[]``."""
+        """The objective of one local step, ``[]``.
+
+        Args:
+            net: the client's model, in train mode.
+            batch: the step's samples, current and replayed.
+            client: the client's state.
+            server: the server's state.
+        """
         raise NotImplementedError
 
     def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
-        """After the local steps of a round, on the client's own model ``w_i``."""
+        """After the local steps of a round, on the client's own model ``w_i``.
+
+        Args:
+            net: the client's model, in train mode, without gradients.
+            shard: the client's samples of the task.
+            client: the client's state; may be changed in place.
+            server: the server's state.
+
+        Returns:
+            What the client reports: sums over samples, by name, of the same shapes for every client.
+        """
         return {}
 
     def server_round(self, weights: Weights, average: Weights, stats: Stats, server: nn.Module) -> Weights:
@@ -107,7 +128,17 @@ class Method:
         return average
 
     def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
-        """At the end of a task, on the global model, for every client; its shard of the task may be empty."""
+        """At the end of a task, on the global model, for every client.
+
+        Args:
+            net: the global model, in train mode, without gradients.
+            shard: the client's samples of the task; may be empty.
+            client: the client's state; may be changed in place.
+            server: the server's state.
+
+        Returns:
+            As of :meth:`client_round`.
+        """
         return {}
 
     def server_task(self, net: nn.Module, stats: Stats, server: nn.Module, task: int, rng: np.random.Generator) -> None:

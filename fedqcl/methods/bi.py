@@ -21,6 +21,10 @@ IMAGES = 500
 class RankedMemory(ClientState):
     """At most ``M`` samples, shared equally by the classes seen, the best of each class first.
 
+    Args:
+        M: places in all.
+        num_classes: ``K``.
+
     Attributes:
         index: ``[M]`` int64 buffer; -1 marks an empty place.
         label: ``[M]`` int64 buffer, class columns.
@@ -117,6 +121,11 @@ def bregman_information(logits: Tensor, columns: Tensor) -> Tensor:
 
     Returns:
         ``[n]`` float64.
+
+    Example:
+        >>> agree, differ = torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 2.0]])
+        >>> bregman_information(torch.stack([agree, differ], dim=1), torch.ones(2, 2, dtype=torch.bool))
+        tensor([0.0000, 0.4338], dtype=torch.float64)
     """
     z = logits.double().masked_fill(~columns, float("-inf"))
     return z.logsumexp(-1).mean(0) - z.mean(0).logsumexp(-1)

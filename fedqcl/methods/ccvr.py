@@ -18,7 +18,12 @@ from fedqcl.types import Count, Fraction, Positive
 
 
 class FeatureModel(nn.Module):
-    """The server's Gaussian of each class's features, as they were when its task ended."""
+    """The server's Gaussian of each class's features, as they were when its task ended.
+
+    Args:
+        spec: the problem.
+        gaussians: of all classes, none of them known yet.
+    """
 
     def __init__(self, spec: Spec, gaussians: Gaussians) -> None:
         super().__init__()
@@ -45,11 +50,11 @@ class CCVR(Method):
     the earlier classes by the Gaussians of their time.
 
     Args:
-        virtual_features: drawn of each class.
-        epochs: passes over them.
-        lr: of the SGD that trains the layer.
-        momentum: of the same.
-        batch_size: of the same.
+        virtual_features: features drawn of each class.
+        epochs: passes over the drawn features.
+        lr: learning rate of the SGD that trains the layer.
+        momentum: of that SGD.
+        batch_size: features in a step of that SGD.
         covariance: what clients report: between all features, or each feature's own variance only.
         shrinkage: share of the mean variance that is added to each.
         ce_scope: the classes that compete in the class-incremental scenario while clients train: all seen, or the

@@ -52,6 +52,10 @@ class OwnFisher(ClientState):
 class Anchor(nn.Module):
     """What the past tasks ask for.
 
+    Args:
+        net: the initial global model.
+        spec: the problem.
+
     Attributes:
         weights: ``theta*``, the global model at the end of the last task.
         fisher: ``F``, of all clients' samples.

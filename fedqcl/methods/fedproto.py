@@ -19,6 +19,10 @@ from fedqcl.types import NonNegative
 class Prototypes(nn.Module):
     """The server's mean feature of each class of the current task.
 
+    Args:
+        num_classes: ``K``.
+        width: ``D``, the number of features.
+
     Attributes:
         value: ``[K, D]`` float32 buffer.
         known: ``[K]`` bool buffer, the classes that have one.

@@ -40,11 +40,6 @@ class QueueState(ReplayState):
     def start(self, client: int, net: nn.Module) -> None:
         """Take the client's own ``V``."""
         if isinstance(self._all, list):
-            if client >= len(self._all):
-                raise InputError(
-                    f"model.method.V: lists {len(self._all)} values and there are more clients; give one number, or "
-                    "one for each of data.num_clients"
-                )
             self.V.fill_(self._all[client])
 
     def sit_out(self) -> None:
@@ -118,6 +113,14 @@ class FedQCL(Method):
         self.normalise = normalise
         self.logit_matching = logit_matching
         self.quadratic_drift = quadratic_drift
+
+    def check(self, spec: Spec, num_clients: int) -> None:
+        """Refuse a list of ``V`` that is not one for each client."""
+        if isinstance(self.V, list) and len(self.V) != num_clients:
+            raise InputError(
+                f"model.method.V: lists {len(self.V)} values and data.num_clients is {num_clients}; give one number, "
+                "or one for each client"
+            )
 
     def client_state(self, spec: Spec) -> QueueState:
         """An empty memory and empty queues."""

@@ -21,6 +21,11 @@ from fedqcl.types import Count, NonNegative, Positive, Real
 class AuthorsState(QueueState):
     """A client that also knows the reference losses of what it will have left of each task at the next task's end.
 
+    Args:
+        memory: the samples.
+        queue: the queues.
+        V: of every client in turn, or of all.
+
     Attributes:
         trimmed_reference: ``[T]`` float32 buffer.
     """
@@ -36,11 +41,11 @@ class FedQCLAuthors(FedQCL):
     """FedQCL whose queues are measured as in the authors' code; with all options false it is :class:`FedQCL`.
 
     Args:
-        V: as in :class:`FedQCL`; so are ``delta``, ``memory``, ``replay_batch`` and ``logit_matching``.
-        delta: see there.
-        memory: see there.
-        replay_batch: see there.
-        logit_matching: see there.
+        V: weight of the current task, as in :class:`FedQCL`.
+        delta: rise of the replay loss that is tolerated in a round, in the scale of the sum over batches.
+        memory: ``M``, samples a client may store.
+        replay_batch: ``b``, replayed samples of every past task in a step.
+        logit_matching: as in :class:`FedQCL`.
         batch_means: the replay loss is the sum of the batches' means, in which a last, smaller batch counts as much as
             a full one; otherwise the mean times the number of batches.
         train_mode: the model just trained is measured in training mode, each batch normalised by its own statistics,

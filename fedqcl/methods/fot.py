@@ -72,7 +72,7 @@ class FOT(Method):
         self.residual = residual
         self.bn = bn
 
-    def check(self, spec: Spec) -> None:
+    def check(self, spec: Spec, num_clients: int) -> None:
         """Refuse the class-incremental scenario, whose one head the projection cannot protect."""
         if spec.scenario == "class":
             raise InputError("model.method: FOT protects all layers but the heads; choose data.scenario task")

@@ -18,7 +18,12 @@ from fedqcl.types import NonNegative, Positive
 
 
 class Teacher(nn.Module):
-    """The global model as it was at the end of the last task, frozen and in eval mode."""
+    """The global model as it was at the end of the last task, frozen and in eval mode.
+
+    Args:
+        net: the initial global model, to be copied.
+        spec: the problem.
+    """
 
     def __init__(self, net: nn.Module, spec: Spec) -> None:
         super().__init__()

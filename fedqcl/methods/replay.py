@@ -14,7 +14,11 @@ from fedqcl.parts.losses import cross_entropy
 
 
 class ReplayState(ClientState):
-    """A client with a replay memory; a group of its replay batches is one past task."""
+    """A client with a replay memory; a group of its replay batches is one past task.
+
+    Args:
+        memory: the samples.
+    """
 
     def __init__(self, memory: Memory) -> None:
         super().__init__()

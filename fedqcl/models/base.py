@@ -11,6 +11,11 @@ from fedqcl.models.cast import autocast_weights
 class Net(nn.Module):
     """Features and one linear layer for the classes of all tasks.
 
+    Args:
+        backbone: images to features.
+        num_features: ``D``.
+        num_classes: ``K``, classes of all tasks.
+
     Attributes:
         backbone: images ``[n, C, H, W]`` to features ``[n, D]``.
         head: features to logits ``[n, K]``; a task's head is its slice of the columns.

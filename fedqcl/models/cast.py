@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedqcl.models.beside import beside_current
+
 
 class _CastTogether(torch.autograd.Function):
     @staticmethod
@@ -17,6 +19,8 @@ class _CastTogether(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        if grads[0].is_cuda:
+            beside_current().join()
         copies = [torch.empty_like(grad, dtype=torch.float32) for grad in grads]
         torch._foreach_copy_(copies, list(grads))
         return tuple(copies)
@@ -29,11 +33,15 @@ def autocast_weights(module: nn.Module) -> dict[str, Tensor]:
         module: to be called by ``torch.func.functional_call`` with what this returns.
 
     Returns:
-        bfloat16 copies of the matrices and convolution kernels, by parameter name; none outside of training under
-        bfloat16 autocast on CUDA, where the layers are left to themselves.
+        bfloat16 copies of the matrices and convolution kernels, by parameter name, marked as ``cast_together``: their
+        gradients may come from the stream beside the current one. None outside of training under bfloat16 autocast on
+        CUDA, where the layers are left to themselves.
     """
     autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
     if not (module.training and autocast and torch.is_grad_enabled()):
         return {}
     weights = {name: weight for name, weight in module.named_parameters() if weight.dim() > 1 and weight.is_cuda}
-    return dict(zip(weights, _CastTogether.apply(*weights.values()), strict=True)) if weights else {}
+    copies = dict(zip(weights, _CastTogether.apply(*weights.values()), strict=True)) if weights else {}
+    for copy in copies.values():
+        copy.cast_together = True
+    return copies

@@ -59,9 +59,9 @@ class BatchNormReLU(nn.BatchNorm2d):
         return F.relu(y) if self.relu else y
 
     def _fusable(self, x: Tensor) -> bool:
-        """Whether the kernels can take it: channels in equal blocks, positions in 32 bits."""
+        """Whether the kernels can take it: images there are, channels in equal blocks, positions in 32 bits."""
         C = self.num_features
-        return x.is_cuda and (C % 64 == 0 or C & (C - 1) == 0) and x.numel() < 2**31
+        return x.is_cuda and (C % 64 == 0 or C & (C - 1) == 0) and 0 < x.numel() < 2**31
 
     def _normalise(self, x: Tensor) -> Tensor:
         momentum = self.momentum if self.momentum is not None else 0.0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from fedqcl.models.base import Net
+from fedqcl.models.conv import Conv2d
 from fedqcl.models.norm import BatchNormReLU
 from fedqcl.types import Count
 
@@ -24,7 +25,7 @@ class ConvNorm(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, relu: bool = True) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+        self.conv = Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
         nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
         self.norm = BatchNormReLU(outputs, relu)
 
@@ -60,7 +61,14 @@ class BasicBlock(nn.Module):
 
 
 def residual_backbone(in_channels: int, widths: Sequence[int], blocks: int, zero_init: bool = False) -> nn.Sequential:
-    """A 3x3 stem without pooling, then stages of ``blocks`` blocks that halve the image from the second on."""
+    """A 3x3 stem without pooling, then stages of ``blocks`` blocks that halve the image from the second on.
+
+    Args:
+        in_channels: image channels.
+        widths: channels of each stage.
+        blocks: blocks of a stage.
+        zero_init: start every block as its shortcut.
+    """
     layers: list[nn.Module] = [ConvNorm(in_channels, widths[0], 3)]
     inputs = widths[0]
     for stage, width in enumerate(widths):

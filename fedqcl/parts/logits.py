@@ -14,6 +14,11 @@ from fedqcl.parts.shard import Shard
 class LogitMemory(Memory):
     """A memory with the logits of each stored sample under the model at the end of its task.
 
+    Args:
+        M: places in all.
+        num_tasks: ``T``.
+        num_classes: ``K``.
+
     Attributes:
         logits: ``[M, K]`` float32 buffer, in the order of ``index``; of no meaning where the place is empty.
     """

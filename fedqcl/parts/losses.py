@@ -18,5 +18,11 @@ def cross_entropy(logits: Tensor, y: Tensor, columns: Tensor) -> Tensor:
 
     Returns:
         ``[n]``, in nats.
+
+    Example:
+        >>> import torch
+        >>> logits, y = torch.zeros(1, 4), torch.tensor([0])
+        >>> cross_entropy(logits, y, torch.tensor([[True, True, False, False]]))  # log 2
+        tensor([0.6931])
     """
     return F.cross_entropy(logits.masked_fill(~columns, float("-inf")), y, reduction="none")

@@ -48,6 +48,10 @@ class Memory(nn.Module):
     A task's samples are a random subset drawn when the task ends; when a later task needs room, each older one keeps
     the first of its own. Only indices are stored: the images stay where the client has them.
 
+    Args:
+        M: places in all.
+        num_tasks: ``T``.
+
     Attributes:
         index: ``[M]`` int64 buffer, samples task by task; -1 marks an empty place.
         count: ``[T]`` int64 buffer, samples of each task.

@@ -9,11 +9,25 @@ from torch import Tensor, nn
 class Queue(nn.Module):
     """The virtual queues of one client (paper, equation 4) and its Lyapunov function.
 
+    Args:
+        num_tasks: ``T``.
+
     Attributes:
         value: ``Q``, ``[T]`` float32 buffer, never below zero; zero for a task not yet past.
         reference: ``[T]`` float32 buffer, the replay loss of each past task under the model the task started from.
         drift: ``[]`` float32 buffer, how much the Lyapunov function grew in the last update.
         drift_bound: ``[]`` float32 buffer, Lemma 1's upper bound of that drift.
+
+    Example:
+        >>> queue, past = Queue(num_tasks=2), torch.tensor([True, False])
+        >>> queue.reference.copy_(torch.tensor([0.5, 0.0]))
+        tensor([0.5000, 0.0000])
+        >>> queue.update(torch.tensor([2.0, 0.0]), delta=1.0, past=past)
+        >>> queue.value  # 0 + 2 - 0.5 - 1
+        tensor([0.5000, 0.0000])
+        >>> queue.update(torch.tensor([1.0, 0.0]), delta=1.0, past=past)
+        >>> queue.value  # 0.5 + 1 - 0.5 - 1
+        tensor([0., 0.])
     """
 
     value: Tensor

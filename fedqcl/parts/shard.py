@@ -9,23 +9,27 @@ from torch import Tensor
 
 
 class Shard(Protocol):
-    """The data one client holds of the current task, and access to what it stored of earlier ones.
-
-    Attributes:
-        client: client id.
-        task: the current task.
-        index: the client's samples of the task, ``[n]`` int64.
-        last_round: whether the task ends with this round.
-    """
+    """The data one client holds of the current task, and access to what it stored of earlier ones."""
 
     @property
-    def client(self) -> int: ...  # noqa: D102
+    def client(self) -> int:
+        """Client id."""
+        ...
+
     @property
-    def task(self) -> int: ...  # noqa: D102
+    def task(self) -> int:
+        """The current task."""
+        ...
+
     @property
-    def index(self) -> np.ndarray: ...  # noqa: D102
+    def index(self) -> np.ndarray:
+        """The client's samples of the task, ``[n]`` int64."""
+        ...
+
     @property
-    def last_round(self) -> bool: ...  # noqa: D102
+    def last_round(self) -> bool:
+        """Whether the task ends with this round."""
+        ...
 
     def __len__(self) -> int:
         """``n``, the number of samples."""

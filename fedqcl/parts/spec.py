@@ -19,6 +19,14 @@ class Spec:
         classes: ``K_t``, the number of classes of each task.
         scenario: ``task`` (incremental): an image's task is known, and its classes alone compete; ``class``
             (incremental): all classes seen so far compete.
+
+    Example:
+        >>> spec = Spec(channels=3, size=(32, 32), classes=(2, 1))
+        >>> spec.task_of_column()
+        tensor([0, 0, 1])
+        >>> spec.seen()
+        tensor([[ True,  True, False],
+                [ True,  True,  True]])
     """
 
     channels: int

@@ -28,7 +28,18 @@ def heatmap(
     ax: Axes, cells: Rows, rows: range, columns: range, limits: tuple[float, float], colors: str, label: str,
     text: Callable[[float], str],
 ) -> None:  # fmt: skip
-    """Cells with their values written in; an unknown one stays empty."""
+    """Cells with their values written in; an unknown one stays empty.
+
+    Args:
+        ax: where to draw.
+        cells: ``[rows, columns]``, NaN for unknown.
+        rows: what to number the rows.
+        columns: what to number the columns.
+        limits: the values at the ends of the colours.
+        colors: a colour map's name.
+        label: of the colour bar.
+        text: a value as it is written in.
+    """
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
@@ -66,7 +77,14 @@ def square(cells: int) -> tuple[Figure, Axes]:
 
 
 def title(ax: Axes, title: str, subtitle: str, above: int = 4) -> None:
-    """A bold title over a small grey line, ``above`` points over the axes."""
+    """A bold title over a small grey line, ``above`` points over the axes.
+
+    Args:
+        ax: where to draw.
+        title: the bold line.
+        subtitle: the grey one; none if blank.
+        above: points between the axes and the lines.
+    """
     ax.set_title(title, loc="left", fontweight="bold", fontsize=12, color=INK, pad=above + (16 if subtitle else 2))
     if subtitle:
         ax.annotate(subtitle, (0, 1), (0, above), "axes fraction", "offset points", fontsize=9, color=FAINT)

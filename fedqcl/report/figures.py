@@ -56,7 +56,17 @@ def draw(section: Section, view: str) -> Figures:
 
 
 def curves(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> Iterator[tuple[str, Figure]]:
-    """Average accuracy and forgetting after each task, a line a cell."""
+    """Average accuracy and forgetting after each task, a line a cell.
+
+    Args:
+        section: the runs, for the words of a label.
+        cells: those to draw, of one data set.
+        axis: not looked at.
+        dataset: the data set, for the title.
+
+    Yields:
+        The name of a figure, blank if there is one alone, and the figure.
+    """
     for name, (label, factor, quantity) in _CURVES.items():
         figure, ax = _axes(f"{label.partition(' (')[0].capitalize()} after each task", dataset)
         for look, cell in zip(_looks(), cells, strict=False):
@@ -71,7 +81,17 @@ def curves(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> 
 
 
 def pareto(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> Iterator[tuple[str, Figure]]:
-    """Accuracy against forgetting, a point a cell; with choices of one numeric axis alone, in their order."""
+    """Accuracy against forgetting, a point a cell; with choices of one numeric axis alone, in their order.
+
+    Args:
+        section: the runs, for the words of a label.
+        cells: those to draw, of one data set.
+        axis: not looked at.
+        dataset: the data set, for the title.
+
+    Yields:
+        The name of a figure, blank if there is one alone, and the figure.
+    """
     swept = _only_numeric_axis(section, cells)
     note = f", {swept} beside each point" if swept else ""
     figure, ax = _axes("Accuracy against forgetting", f"{dataset}{note}")
@@ -88,7 +108,17 @@ def pareto(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> 
 
 
 def sweep(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> Iterator[tuple[str, Figure]]:
-    """Accuracy, forgetting and last-task accuracy over the choices of an axis, evenly spaced, a line for each rest."""
+    """Accuracy, forgetting and last-task accuracy over the choices of an axis, evenly spaced, a line for each rest.
+
+    Args:
+        section: the runs, for the words of a label.
+        cells: those to draw, of one data set.
+        axis: whose choices lie along the figure.
+        dataset: the data set, for the title.
+
+    Yields:
+        The name of a figure, blank if there is one alone, and the figure.
+    """
     choices = list(by_choice(cells, axis))
     lines: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -108,7 +138,17 @@ def sweep(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> I
 
 
 def queues(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> Iterator[tuple[str, Figure]]:
-    """The queue matrix at each choice of an axis, in colours that mean the same in all of them."""
+    """The queue matrix at each choice of an axis, in colours that mean the same in all of them.
+
+    Args:
+        section: the runs, for the words of a label.
+        cells: those to draw, of one data set.
+        axis: not looked at.
+        dataset: the data set, for the title.
+
+    Yields:
+        The name of a figure, blank if there is one alone, and the figure.
+    """
     matrices = {}
     for cell in cells:
         runs = [run.queues for run in cell.runs if len(run.queues) > 1]  # one task has no past

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -11,6 +11,9 @@ import yaml
 _WHERE_AND_HOW = ("accelerator", "devices", "num_nodes", "executor", "concurrency", "deterministic", "start_method")
 _SHOWN_AND_KEPT = ("root", "name", "logger", "console", "checkpoint_every", "grace", "timeout")
 CIRCUMSTANCES = frozenset((*_WHERE_AND_HOW, *_SHOWN_AND_KEPT))
+
+# Gives a configuration today's defaults for the options that it lacks; empty if it cannot be read any more.
+Complete: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it is compiled
 
@@ -22,6 +25,21 @@ def parse_config(text: str) -> Any:
         yaml.YAMLError: it is no YAML.
     """
     return yaml.load(text, _Loader) or {}
+
+
+def changes(then: Any, now: Any, complete: Complete) -> list[str]:
+    """What a run of one configuration has that another would not repeat: the keys, with both values.
+
+    Args:
+        then: the run's. Options that it lacks are newer than the run, which had what is now their default.
+        now: what is asked for.
+        complete: finds these defaults.
+    """
+    found = list(differences(then, now))
+    if found and not any(differences(then, now, lacking=True)):
+        completed = complete(then)
+        return list(differences(completed, now)) if completed else found
+    return found
 
 
 def differences(then: Any, now: Any, key: str = "", lacking: bool = False) -> Iterator[str]:

@@ -10,6 +10,7 @@ import math
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from fedqcl.run.config import parse_config
 from fedqcl.run.records import RoundRecord, State
 from fedqcl.run.table import append_rows, read_rows
 from fedqcl.run.writing import replace
+
+STALE_SECONDS = 3600.0
 
 
 class RunFolder:
@@ -179,6 +182,7 @@ def _make(path: Path, config: str) -> bool:
     """Make a folder that has its config from the first moment on; False if another process was quicker."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_stale_drafts(path.parent)
     draft.mkdir()
     (draft / "config.yaml").write_text(config, encoding="utf-8")
     try:
@@ -189,6 +193,15 @@ def _make(path: Path, config: str) -> bool:
             raise
         return False
     return True
+
+
+def _remove_stale_drafts(root: Path) -> None:
+    """Remove the drafts of runs that were killed as they made their folder; one that is being made is left alone."""
+    for draft in root.glob(f".*.{'[0-9a-f]' * 8}"):
+        with contextlib.suppress(OSError):
+            age = time.time() - draft.stat().st_mtime
+            if age > STALE_SECONDS and {path.name for path in draft.iterdir()} <= {"config.yaml"}:
+                shutil.rmtree(draft)
 
 
 def _json(value: Any) -> str:

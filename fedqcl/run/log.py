@@ -96,8 +96,16 @@ class RunLog:
         self.folder.write_summary(summary)
         self.console.finish(summary, self.folder.path, pictures)
 
+    def stop(self) -> None:
+        """In the place of :meth:`finish` when the run has been asked to stop, and may be gone on with."""
+        if self.folder is None:
+            return
+        self.console.fail()
+        for logger in self.loggers:
+            logger.stop()
+
     def fail(self) -> None:
-        """In the place of :meth:`finish` when the run ends early."""
+        """In the place of :meth:`finish` when the run fails."""
         if self.folder is None:
             return
         self.console.fail()

@@ -126,7 +126,14 @@ class Logger(Protocol):
         """By which the logger's run can be gone on with; None if it cannot."""
 
     def start(self, info: RunInfo, folder: Path, run_id: str | None = None, say: Callable[[str], None] = print) -> None:
-        """Before the first round; ``run_id`` continues an earlier run, ``say`` shows the user a line."""
+        """Before the first round, or before the next one of a run that is gone on with.
+
+        Args:
+            info: what is run.
+            folder: the run's folder.
+            run_id: continues the run that had it.
+            say: shows the user a line.
+        """
 
     def round(self, record: RoundRecord) -> None:
         """After a round."""
@@ -137,8 +144,11 @@ class Logger(Protocol):
     def finish(self, summary: dict[str, Any]) -> None:
         """After the last task."""
 
+    def stop(self) -> None:
+        """In the place of ``finish`` when the run has been asked to stop, and may be gone on with."""
+
     def fail(self) -> None:
-        """In the place of ``finish`` when the run ends early."""
+        """In the place of ``finish`` when the run fails."""
 
 
 def mean(values: Iterable[float]) -> float:

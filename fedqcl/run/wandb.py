@@ -118,6 +118,11 @@ class WandbLogger:
         self._attempt(lambda: self._run.summary.update(_known(figures)))
         self._close(exit_code=0)
 
+    def stop(self) -> None:
+        """Close the W&B run as preempted."""
+        self._attempt(lambda: self._run.mark_preempting())
+        self._close(exit_code=1)
+
     def fail(self) -> None:
         """Close the W&B run as failed."""
         self._close(exit_code=1)

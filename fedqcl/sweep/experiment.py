@@ -79,6 +79,14 @@ class Experiment:
 
     Raises:
         InputError: a file or an override that does not fit together.
+
+    Example:
+        >>> content = {"grid": {"seed": [0, 1, 2], "config": ["quickstart"], "V": [10, 100]}}
+        >>> runs = Experiment("e7", content, overrides=["seed=0", "R=1"]).runs()
+        >>> [run.name for run in runs]
+        ['quickstart-V10-seed0', 'quickstart-V100-seed0']
+        >>> runs[0].words()
+        ['--config=quickstart', '--seed_everything=0', '--model.method.V=10', '--trainer.epochs=1']
     """
 
     def __init__(self, name: str, content: Mapping[str, Any], overrides: Iterable[str] = ()) -> None:

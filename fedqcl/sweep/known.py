@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedqcl.run.config import differences
+from fedqcl.run.config import Complete, changes, differences
 from fedqcl.run.folder import RunFolder
 from fedqcl.sweep.experiment import Experiment, Planned
 
@@ -17,14 +17,14 @@ class KnownRuns:
 
     Args:
         root: the folder of all runs.
-        complete: reads a run's configuration with today's defaults for the options that it lacks, which are newer than
-            the run; empty if it cannot be read any more.
+        complete: gives a run's configuration today's defaults for what it lacks.
     """
 
-    def __init__(self, root: Path, complete: Callable[[Path], dict[str, Any]]) -> None:
+    def __init__(self, root: Path, complete: Complete) -> None:
         self.root = root
         self._complete = complete
         self._configs: dict[Path, dict[str, Any]] = {}
+        self._completed: dict[Path, dict[str, Any]] = {}
 
     def find(self, config: Mapping[str, Any]) -> RunFolder | None:
         """A run of this configuration: a finished one, else an unfinished one, else None.
@@ -36,10 +36,13 @@ class KnownRuns:
         return next((folder for folder in found if folder.finished), found[0] if found else None)
 
     def _is(self, path: Path, config: Mapping[str, Any]) -> bool:
+        def complete(ran: dict[str, Any]) -> dict[str, Any]:
+            if path not in self._completed:
+                self._completed[path] = self._complete(ran)
+            return self._completed[path]
+
         ran = self._config(path)
-        if same_run(config, ran, lacking=True) and not same_run(config, ran):
-            ran = self._configs[path] = self._complete(path / "config.yaml")
-        return same_run(config, ran)
+        return bool(ran) and not changes(ran, config, complete)
 
     def _paths(self) -> Iterator[Path]:
         for pattern in ("*/config.yaml", "*/*/config.yaml"):
@@ -52,15 +55,9 @@ class KnownRuns:
         return self._configs[path]
 
 
-def same_run(config: Mapping[str, Any], ran: Mapping[str, Any], lacking: bool = False) -> bool:
-    """Whether a configuration would only repeat a run.
-
-    Args:
-        config: what is asked for.
-        ran: the run's.
-        lacking: pass over options that the run's lacks.
-    """
-    return bool(ran) and not any(differences(ran, config, lacking=lacking))
+def same_run(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two whole configurations make the same run."""
+    return not any(differences(other, config))
 
 
 def free_name(folder: Path, name: str) -> str:

@@ -9,7 +9,8 @@ import yaml
 
 from fedqcl.cli import main
 from fedqcl.cli.configs import find_experiment, read_config, read_experiment, shipped_experiments
-from fedqcl.cli.sweep import Task, _slots
+from fedqcl.cli.sweep import Task, _parsed, _slots
+from fedqcl.errors import InputError
 from fedqcl.run import RunFolder
 from fedqcl.sweep import Experiment, KnownRuns
 
@@ -194,9 +195,25 @@ def test_a_run_that_lacks_a_newer_option_is_known(out: Out) -> None:
     assert out()[0].splitlines()[1].split()[1] == "finished"
     assert main(["sweep", mine, "--list", "--override", "model.method.queue_loss=mean"]) == 0
     assert out()[0].splitlines()[1].split()[1] == "missing"
+    run = RunFolder(config.parent)
+    run.summary.unlink()  # as if it had been stopped
+    assert main(["sweep", mine, "--index", "0"]) == 0
+    assert run.finished
 
 
 def test_the_places_are_plain_json(out: Out) -> None:
     assert main(["sweep", write(seed=[0])]) == 0
     text = Path("runs/mine/quickstart-C1-R1-N2-seed0/sweep.json").read_text(encoding="utf-8")
     assert json.loads(text)["mine"]["at"] == [{"config": "quickstart", "C": 1, "R": 1, "N": 2, "seed": 0}]
+
+
+def test_runs_that_differ_in_the_seed_are_parsed_once() -> None:
+    experiment = Experiment("mine", {"grid": {"config": ["quickstart"], "V": [1, 2], "seed": [3, 4, 5]}})
+    _parsed.cache_clear()
+    tasks = [Task(experiment, KnownRuns(Path("runs"), dict), planned) for planned in experiment.runs()]
+    found = {(task.config["model"]["method"]["init_args"]["V"], task.config["seed_everything"]) for task in tasks}
+    assert found == {(V, seed) for V in (1, 2) for seed in (3, 4, 5)}
+    assert _parsed.cache_info().misses == 2
+    (wrong,) = Experiment("mine", {"grid": {"config": ["quickstart"], "seed": [-1]}}).runs()
+    with pytest.raises(InputError, match=r"quickstart-seed-1: seed_everything: -1 is not accepted"):
+        Task(experiment, KnownRuns(Path("runs"), dict), wrong)

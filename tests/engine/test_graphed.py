@@ -58,16 +58,19 @@ def _pretended_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rounds(
-    learner: Learner, executor: str, scenario: Literal["task", "class"] = "task", accelerator: str = "cuda"
+    learner: Learner,
+    executor: str,
+    scenario: Literal["task", "class"] = "task",
+    accelerator: str = "cuda",
+    precision: Literal["32-true", "bf16-mixed"] = "32-true",
 ) -> list[Moment]:
     """Two rounds of each of three tasks: three of five clients at a time, on two seats."""
     source = Toy(per_class=45, noise=150)
     data = toy_data(source, num_clients=5, alpha=1.0, batch_size=4, scenario=scenario, seed=1)
     skip_if_refused(learner.method, data.spec)
     data.shards[1][2] = np.array([], np.int64)
-    moments, _ = toy_fit(
-        learner, data, rounds=2, epochs=2, participation=0.6, accelerator=accelerator, executor=executor, concurrency=2
-    )
+    options = {"accelerator": accelerator, "precision": precision, "executor": executor}
+    moments, _ = toy_fit(learner, data, rounds=2, epochs=2, participation=0.6, concurrency=2, **options)
     return moments
 
 
@@ -101,6 +104,18 @@ def test_captured_steps_agree_with_plain_ones(
     # And both have moved, by far more than they differ.
     start = learner.make_net(toy_data().spec, seed=1).head.weight.detach()
     assert (captured.weights["head.weight"].cpu() - start).norm() > 1e-2 * start.norm()
+
+
+@gpu
+@pytest.mark.usefixtures("_repeatable")
+def test_steps_whose_gradients_are_worked_out_side_by_side_repeat() -> None:
+    learner = Learner(small_method(FedQCL), SmallResNet, OPTIMIZERS["momentum"], "per_task")
+    plain, captured, again = (
+        rounds(learner, executor, precision="bf16-mixed") for executor in ("eager", "graphed", "graphed")
+    )
+    for one, two, other in zip(plain, captured, again, strict=True):
+        assert same(two.weights, other.weights)
+        assert distance(two.weights, one.weights) < 1e-2
 
 
 @gpu

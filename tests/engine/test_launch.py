@@ -93,6 +93,9 @@ def test_ranks_of_one_machine_are_forked_unless_somebody_else_starts_them(monkey
     monkeypatch.setattr(sys, "platform", "linux")
     assert started() == "fork"
     assert started(num_nodes=2) == "popen"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert started() == "popen"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(sys, "platform", "darwin")
     assert started() == "popen"
     monkeypatch.setattr(sys, "platform", "linux")

@@ -21,9 +21,8 @@ from fedqcl.data import FederatedData
 from fedqcl.errors import InputError, Interrupted, RankError
 from fedqcl.methods import ClientState, FedAvg, Stats
 from fedqcl.parts import Shard
-from fedqcl.run import pictures
-from fedqcl.trainer import FederatedTrainer
 from tests.helpers.process import contained
+from tests.helpers.small import draw_no_pictures, small_trainer
 from tests.helpers.toy import Toy, toy_learner
 
 
@@ -76,16 +75,7 @@ FAULTS: dict[str, Any] = {
 
 def fit(root: str, start_method: Any, fault: str, client: int) -> None:
     data = FederatedData(Toy(), num_clients=2, tasks=2, alpha="iid", batch_size=8)
-    trainer = FederatedTrainer(
-        accelerator="cpu",
-        devices=2,
-        rounds=3,
-        epochs=1,
-        root=root,
-        console="quiet",
-        start_method=start_method,
-        timeout=3 if fault == "hang" else 60,
-    )
+    trainer = small_trainer(root, devices=2, start_method=start_method, timeout=3 if fault == "hang" else 60)
     trainer.fit(toy_learner(Faulty(fault, client)), data)
 
 
@@ -117,5 +107,5 @@ def main(root: str, start_method: str, *cases: str) -> None:
 
 
 if __name__ == "__main__":
-    pictures.plot_run = lambda path: []  # pictures are another test's business, and slow
+    draw_no_pictures()
     main(*sys.argv[1:])

@@ -13,11 +13,9 @@ from fedqcl.data import Augment, FederatedData
 from fedqcl.errors import InputError
 from fedqcl.methods import Method
 from fedqcl.parts import Spec
-from fedqcl.run import pictures
-from fedqcl.trainer import FederatedTrainer
 from tests.helpers.methods import method_classes, small_method
 from tests.helpers.process import contained
-from tests.helpers.ranks import small_net
+from tests.helpers.small import draw_no_pictures, small_net, small_trainer
 from tests.helpers.toy import Toy, toy_learner
 
 SCENARIOS: tuple[Literal["task", "class"], ...] = ("task", "class")
@@ -35,23 +33,14 @@ def fit(root: str, method: type[Method], scenario: Literal["task", "class"], dev
         augment=Augment(crop=1, flip=True),
         seed=1,
     )
-    trainer = FederatedTrainer(
-        accelerator="cpu",
-        devices=devices,
-        rounds=2,
-        epochs=1,
-        root=root,
-        name=f"{method.__name__}-{scenario}-{devices}",
-        console="quiet",
-        start_method="fork",
-    )
+    trainer = small_trainer(root, devices=devices, rounds=2, name=f"{method.__name__}-{scenario}-{devices}")
     with contained():
         trainer.fit(toy_learner(small_method(method), net=small_net), data)
 
 
 def takes(method: type[Method], scenario: Literal["task", "class"]) -> bool:
     try:
-        small_method(method).check(Spec(channels=1, size=(4, 4), classes=(2, 2, 2), scenario=scenario))
+        small_method(method).check(Spec(channels=1, size=(4, 4), classes=(2, 2, 2), scenario=scenario), num_clients=3)
     except InputError:
         return False
     return True
@@ -64,5 +53,5 @@ def main(root: str) -> None:
 
 
 if __name__ == "__main__":
-    pictures.plot_run = lambda path: []  # pictures are another test's business, and slow
+    draw_no_pictures()
     main(sys.argv[1])

@@ -13,11 +13,9 @@ from torch import nn
 
 from fedqcl.data import Augment, FederatedData
 from fedqcl.methods import ClientState, FedQCL, FedQCLAuthors, Stats
-from fedqcl.models import Net, SmallResNet
 from fedqcl.parts import Shard
-from fedqcl.run import pictures
-from fedqcl.trainer import FederatedTrainer
 from tests.helpers.process import contained
+from tests.helpers.small import draw_no_pictures, small_net, small_trainer
 from tests.helpers.toy import Toy, toy_learner
 
 
@@ -44,10 +42,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def small_net(in_channels: int, num_classes: int) -> Net:
-    return SmallResNet(in_channels, num_classes, width=4)
-
-
 def main(root: str, case: str, *devices: str) -> None:
     options = CASES[case]
     method = options.get("method", FedQCL)
@@ -60,15 +54,11 @@ def main(root: str, case: str, *devices: str) -> None:
             seed=1,
             **options["data"],
         )
-        trainer = FederatedTrainer(
-            accelerator="cpu",
+        trainer = small_trainer(
+            root,
             devices=int(count),
             rounds=2,
-            epochs=1,
-            root=root,
             name=f"{case}-{count}",
-            console="quiet",
-            start_method="fork",
             on_client_error="skip",
             on_nonfinite="drop",
             **options.get("trainer", {}),
@@ -78,5 +68,5 @@ def main(root: str, case: str, *devices: str) -> None:
 
 
 if __name__ == "__main__":
-    pictures.plot_run = lambda path: []  # pictures are another test's business, and slow
+    draw_no_pictures()
     main(*sys.argv[1:])

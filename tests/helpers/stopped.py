@@ -20,12 +20,11 @@ from fedqcl.data import Augment, FederatedData
 from fedqcl.errors import Interrupted
 from fedqcl.learner import Learner
 from fedqcl.methods import FedQCL, Method
-from fedqcl.run import pictures
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import RoundRecord
 from fedqcl.trainer import FederatedTrainer
 from tests.helpers.process import contained
-from tests.helpers.ranks import small_net
+from tests.helpers.small import draw_no_pictures, small_net, small_trainer
 from tests.helpers.toy import Toy, toy_learner
 
 
@@ -60,11 +59,6 @@ def small_data(**options: Any) -> FederatedData:
 
 def small_learner(method: Method | None = None) -> Learner:
     return toy_learner(method or FedQCL(V=2, delta=-0.5, memory=9, replay_batch=3), net=small_net)
-
-
-def small_trainer(root: Path, **options: Any) -> FederatedTrainer:
-    small = {"accelerator": "cpu", "devices": 1, "rounds": 3, "epochs": 1, "root": str(root), "console": "quiet"}
-    return FederatedTrainer(**small | {"start_method": "fork"} | options)
 
 
 def fit(trainer: FederatedTrainer, ckpt_path: str | None = None, **parts: Any) -> dict[str, Any]:
@@ -107,5 +101,5 @@ def main(root: Path, *devices: int) -> None:
 
 
 if __name__ == "__main__":
-    pictures.plot_run = lambda path: []  # pictures are another test's business, and slow
+    draw_no_pictures()
     main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -101,10 +101,16 @@ def toy_learner(
 
 
 def toy_engine(
-    learner: Learner, data: FederatedData, epochs: int = 1, accelerator: str = "cpu", **options: Any
+    learner: Learner,
+    data: FederatedData,
+    epochs: int = 1,
+    accelerator: str = "cpu",
+    precision: Literal["32-true", "bf16-mixed"] = "32-true",
+    **options: Any,
 ) -> Engine:
     """An engine of one rank in this process."""
-    return Engine(Fabric(accelerator=accelerator, devices=1), learner, data, epochs, **options)
+    fabric = Fabric(accelerator=accelerator, devices=1, precision=precision)
+    return Engine(fabric, learner, data, epochs, **options)
 
 
 @dataclass

@@ -217,7 +217,7 @@ def test_number_of_replay_groups_depends_on_the_task_alone(method: Method, scena
 @pytest.mark.parametrize("scenario", ["task", "class"])
 @pytest.mark.parametrize("method", [FedQCL(), ER(), FedAvg(), Method()])
 def test_these_take_both_scenarios(method: Method, scenario: Scenario) -> None:
-    method.check(Spec(channels=1, size=(4, 4), classes=(2, 2), scenario=scenario))
+    method.check(Spec(channels=1, size=(4, 4), classes=(2, 2), scenario=scenario), num_clients=3)
 
 
 def test_a_method_without_a_loss_says_so() -> None:

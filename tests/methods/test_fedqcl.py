@@ -267,8 +267,14 @@ def test_every_client_may_have_a_V_of_its_own() -> None:
         state.start(client, NET)
         loss = method.loss(NET, pixel_batch(SPEC, [0, 1]), state, nn.Module())
         assert loss.item() == pytest.approx(V * FIRST)
-    with pytest.raises(InputError, match=r"^model\.method\.V: lists 2 values and there are more clients"):
-        method.client_state(SPEC).start(2, NET)
+
+
+@pytest.mark.parametrize("V", [[], [1.0], [1.0, 2.0, 3.0]])
+def test_a_V_for_each_is_one_for_every_client(V: list[float]) -> None:
+    FedQCL(V=[1.0, 2.0]).check(SPEC, num_clients=2)
+    FedQCL(V=1.0).check(SPEC, num_clients=2)
+    with pytest.raises(InputError, match=rf"^model\.method\.V: lists {len(V)} values and data\.num_clients is 2; give"):
+        FedQCL(V=V).check(SPEC, num_clients=2)
 
 
 def test_a_V_for_each_is_the_same_as_one_for_all() -> None:

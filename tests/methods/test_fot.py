@@ -35,9 +35,9 @@ def batch_of(data: FederatedData, task: int) -> Batch:
 
 
 def test_it_is_refused_in_the_class_incremental_scenario() -> None:
-    FOT().check(SPEC)
+    FOT().check(SPEC, num_clients=3)
     with pytest.raises(InputError, match=r"model\.method: .*choose data\.scenario task"):
-        FOT().check(Spec(channels=1, size=(4, 4), classes=(2, 2), scenario="class"))
+        FOT().check(Spec(channels=1, size=(4, 4), classes=(2, 2), scenario="class"), num_clients=3)
 
 
 @pytest.mark.parametrize("layer", [nn.Conv2d(2, 2, 3, groups=2), nn.Conv2d(2, 2, 3, padding="same")])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fedqcl.run.config import differences, parse_config
+from fedqcl.run.config import changes, differences, parse_config
 
 
 def test_an_empty_file_is_a_mapping_of_nothing() -> None:
@@ -27,3 +27,17 @@ def test_an_option_that_one_lacks_is_null_in_it_or_passed_over() -> None:
     assert list(differences(then, now)) == ["trainer.epochs None, now 1"]
     assert list(differences(now, then)) == ["trainer.epochs 1, now None"]
     assert list(differences(then, now, lacking=True)) == list(differences(now, then, lacking=True)) == []
+
+
+def test_what_a_run_lacks_had_the_default_that_it_has_now() -> None:
+    then = {"trainer": {"rounds": 5}}
+    whole = {"trainer": {"rounds": 5, "newer": "usual"}}
+    assert changes(then, whole, lambda config: whole) == []
+    other = {"trainer": {"rounds": 5, "newer": "other"}}
+    assert changes(then, other, lambda config: whole) == ["trainer.newer usual, now other"]
+    assert changes(then, other, lambda config: {}) == ["trainer.newer None, now other"]  # it cannot be read any more
+    asked: list[object] = []
+    assert changes({"trainer": {"rounds": 6}}, whole, lambda config: asked.append(config) or {})[0] == (
+        "trainer.rounds 6, now 5"
+    )
+    assert asked == []  # nothing that it lacks would make it the same

@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -234,3 +236,22 @@ def test_one_process_holds_a_run(tmp_path: Path) -> None:
     missing = pytest.raises(InputError, match=r"^ckpt_path: .*config\.yaml cannot be written: No such file")
     with missing, RunFolder(tmp_path / "other").held():
         pass
+
+
+def test_what_a_killed_run_left_as_it_made_its_folder_is_removed(tmp_path: Path) -> None:
+    def hidden(name: str, file: str, age: float) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / file).touch()
+        os.utime(folder, times=(time.time() - age, time.time() - age))
+        return folder
+
+    stale = hidden(".x.0123abcd", "config.yaml", age=3700)
+    others = [
+        hidden(".x.89abcdef", "config.yaml", age=3500),  # another process may be at it
+        hidden(".mine.0123abcd", "notes", age=3700),
+        hidden(".x.settings", "config.yaml", age=3700),
+    ]
+    run = RunFolder.create(tmp_path, None, "x")
+    assert not stale.exists()
+    assert sorted(tmp_path.iterdir()) == sorted([*others, run.path])

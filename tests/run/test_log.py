@@ -33,6 +33,9 @@ class Notes:
     def finish(self, summary: dict[str, Any]) -> None:
         self.calls.append(f"finish {summary['seed']}")
 
+    def stop(self) -> None:
+        self.calls.append("stop")
+
     def fail(self) -> None:
         self.calls.append("fail")
 
@@ -75,16 +78,18 @@ def test_everybody_is_told_in_order(tmp_path: Path) -> None:
     assert f"pictures  {folder.plots}: accuracy.png accuracy_matrix.png queue_heatmap.png queues.png" in out.getvalue()
 
 
-def test_a_failed_run_is_closed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["stop", "fail"])
+def test_a_run_that_ends_early_is_closed(end: str, tmp_path: Path) -> None:
     notes = Notes()
     log = RunLog(RunFolder.create(tmp_path, None, "run"), Console("quiet", io.StringIO()), [notes])
     log.start(run_info())
-    log.fail()
-    assert notes.calls[-1] == "fail"
+    getattr(log, end)()
+    assert notes.calls[-1] == end
 
 
 def test_the_other_ranks_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
     log = RunLog.silent()
     run(log)
+    log.stop()
     log.fail()
     assert capsys.readouterr() == ("", "")

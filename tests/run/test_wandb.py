@@ -120,7 +120,7 @@ def test_a_run_that_fails_and_is_continued(tmp_path: Path) -> None:
     logger.fail()
     assert logger.run_id is None
     content = logged(tmp_path)
-    assert content.exit_code == 1
+    assert (content.exit_code, content.preempted) == (1, False)
     assert (content.run["run_id"], content.run["project"], content.run["run_group"]) == ("abc123", "other", "mine")
 
 

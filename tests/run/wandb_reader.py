@@ -32,6 +32,7 @@ class WandbFile:
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     axes: dict[str, str] = field(default_factory=dict)
+    preempted: bool = False
     exit_code: int | None = None
 
 
@@ -54,6 +55,8 @@ def read(path: Path) -> WandbFile:
             content.summary.update(_items(record.summary.update))
         elif kind == "metric":
             content.axes[record.metric.name or record.metric.glob_name] = record.metric.step_metric
+        elif kind == "preempting":
+            content.preempted = True
         elif kind == "exit":
             content.exit_code = record.exit.exit_code
     return content

@@ -116,7 +116,12 @@ class Source(ABC):
 
 
 def slug(text: str) -> str:
-    """Make a name fit for files and run names: ``My set (2)`` becomes ``my-set-2``."""
+    """Make a name fit for files and run names.
+
+    Example:
+        >>> slug("My set (2)")
+        'my-set-2'
+    """
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "images"
 
 
@@ -144,6 +149,10 @@ def stratified_split(y: np.ndarray, test_fraction: float) -> tuple[np.ndarray, n
 
     Returns:
         Positions of the training and of the test samples, each sorted, int64; together every position once.
+
+    Example:
+        >>> [part.tolist() for part in stratified_split(np.array([0, 0, 0, 0, 7]), test_fraction=0.25)]
+        [[0, 1, 3, 4], [2]]
     """
     is_test = np.zeros(len(y), dtype=bool)
     for label in np.unique(y):

@@ -1,0 +1,48 @@
+"""Keeps out of a start what takes seconds and is not needed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+def put_off_transformers() -> None:
+    """Import torchmetrics, which Lightning needs, without the transformers that it would bring in where it finds them.
+
+    It does so for one metric of texts, which takes a second or more of every start, and ends it if the two do not fit
+    together. That metric still works: its classes are looked up when they are first used.
+    """
+    if "transformers" in sys.modules or "torchmetrics" in sys.modules:
+        return
+    sys.modules["transformers"] = _StandIn("transformers")
+    try:
+        importlib.import_module("torchmetrics")
+    finally:
+        del sys.modules["transformers"]
+
+
+class _StandIn(ModuleType):
+    """A module of nothing but :class:`_Later`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Later(self.__name__, name)
+
+
+class _Later:
+    """What a module has under a name, looked up when something is asked of it."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(importlib.import_module(self._module), self._name), name)
