@@ -31,10 +31,11 @@ MADE = {"reproducibility.md", "changelog.md", "contributing.md"}  # when the sit
 
 @pytest.fixture(autouse=True)
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with every file that a page has one write, the examples, and all else as it was."""
+    """A working folder with every file that a page has one write, and the search path and modules as they were."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(ROOT / "examples")])
-    for name, code in itertools.chain(*(titled_blocks(page).items() for page in PAGES)):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    shown = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / "examples").iterdir() if file.is_file()}
+    for name, code in itertools.chain(shown.items(), *(titled_blocks(page).items() for page in PAGES)):
         Path(name).write_text(code, encoding="utf-8")
         monkeypatch.delitem(sys.modules, Path(name).stem, raising=False)
     return tmp_path
@@ -101,12 +102,19 @@ def test_the_tutorials_table_agrees_with_its_run() -> None:
     assert np.mean([float(value) for value in learned]) == pytest.approx(98.9, abs=0.06)
 
 
-def test_a_net_of_ones_own_works() -> None:
-    (command,) = (command for command in commands("docs/extending.md") if "plain.Plain" in command)
-    assert main([*shlex.split(command)[1:], *TINY, "--trainer.name=own"]) == 0
+def test_a_source_a_net_and_a_plot_of_ones_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, net = (
+        next(shlex.split(command) for command in commands("docs/extending.md") if name in command)
+        for name in ("stripes.Stripes", "plain.Plain")
+    )
+    assert main([*source[1:], *net[4:], *TINY, "--trainer.name=own"]) == 0
     config = yaml.safe_load(Path("runs/own/config.yaml").read_text(encoding="utf-8"))
+    assert config["data"]["source"] == {"class_path": "stripes.Stripes", "init_args": {"classes": 10, "images": 40}}
     assert config["model"]["net"] == {"class_path": "plain.Plain", "init_args": {"width": 16}}
     assert json.loads(Path("runs/own/summary.json").read_text(encoding="utf-8"))["average_accuracy"] > 0
+    monkeypatch.setattr(sys, "argv", ["drift.py", "runs/own"])
+    runpy.run_path("drift.py", run_name="__main__")
+    assert Path("drift.png").stat().st_size > 1000
 
 
 def test_every_method_has_a_page_and_the_page_its_parts() -> None:
