@@ -40,15 +40,14 @@ def run_jobs(
 ) -> Iterator[tuple[Job, int]]:
     """Run jobs, and yield each with its exit status when it ends.
 
-    On a GPU a process starts from nothing; on the CPU it is forked, which saves seconds of imports. None outlives this.
+    On Linux they are forked, which saves seconds of imports; so this process must not have used CUDA. None outlives this.
 
     Args:
         fit: does ``fedqcl fit``; a function of a module.
         jobs: started in this order.
         slots: what runs at the same time: for each the GPU it is on, None for the CPU.
     """
-    forked = sys.platform == "linux" and not any(slots)
-    context: Any = multiprocessing.get_context("fork" if forked else "spawn")
+    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     waiting, free = list(jobs), list(slots)
     running: dict[int, tuple[Any, Job, str | None]] = {}
     before = signal.signal(signal.SIGTERM, _leave)
