@@ -90,11 +90,13 @@ class Footprint:
         """Bytes of one client at work.
 
         The net and its gradients, in mixed precision both again in half the size, activations and their gradients,
-        and, captured, images of steps to come.
+        and, captured, images of steps to come. In mixed precision every convolution's gradient is kept until those of
+        all weights are there, which is about half of what is saved.
         """
         number = 2 if self.mixed else 4
         nets = (3 if self.mixed else 2) * self.weights
-        activations = number * self.step * (self.saved + PASSING * self.largest)
+        kept = self.saved * 3 // 2 if self.mixed else self.saved
+        activations = number * self.step * (kept + PASSING * self.largest)
         ahead = WORKSPACE + AHEAD * self.step * self.pixels if self.graphed else 0
         return nets + self.state + activations + ahead
 

@@ -27,7 +27,7 @@ def test_a_client_at_work() -> None:
     plain = Footprint(**sizes, replicas=2, mixed=False, graphed=False)
     assert plain.replica == 2 * 1000 + 50 + 4 * 3 * (11 + PASSING * 5)
     mixed = Footprint(**sizes, replicas=2, mixed=True, graphed=True)
-    assert mixed.replica == 3 * 1000 + 50 + 2 * 3 * (11 + PASSING * 5) + WORKSPACE + AHEAD * 3 * 4
+    assert mixed.replica == 3 * 1000 + 50 + 2 * 3 * (16 + PASSING * 5) + WORKSPACE + AHEAD * 3 * 4
     test = 4 * 9 * PASSING_IN_TEST * 5
     assert plain.total == 7 + 1000 + 50 + WORKSPACE + 2 * plain.replica + 7 * 1000 + test
 
