@@ -17,7 +17,7 @@ import yaml
 from PIL import Image
 
 from fedqcl.cli import main
-from fedqcl.cli.configs import shipped_configs
+from fedqcl.cli.configs import shipped_configs, shipped_experiments
 from tests.helpers.documents import ROOT, blocks, check_parses, commands, read, titled_blocks
 from tests.helpers.methods import shipped_methods
 from tests.test_imports import KNOWS, rooms_used
@@ -128,6 +128,15 @@ def test_every_method_has_a_page_and_the_page_its_parts() -> None:
         assert {"Objective", "What it sends, stores and computes", "Differences from its source"} <= set(headings)
     overview = re.findall(r"^\| \[(\w+)\]\(", read("docs/methods/index.md"), re.MULTILINE)
     assert set(overview) == names
+
+
+def test_a_command_is_named_for_every_table_and_figure_and_every_experiment() -> None:
+    page = read("docs/experiments.md").partition("```")[0]
+    named = set(re.findall(r"`fedqcl sweep (\w+)`", page))
+    assert {name.partition("-")[0] for name in shipped_experiments()} == named
+    shown = " ".join(re.findall(r"^\| ((?:Table|Figure).*?) \|", page, re.MULTILINE))
+    assert {int(number) for number in re.findall(r"(?:Figures?|and) (\d+)", shown)} == set(range(1, 11))
+    assert {int(number) for number in re.findall(r"Table (\d+)", shown)} == {1, 2, 4}  # 3 lists settings
 
 
 def test_every_page_is_in_the_navigation() -> None:
