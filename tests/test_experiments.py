@@ -87,7 +87,7 @@ def test_every_method_has_its_run() -> None:
     ],
 )
 def test_der_has_its_authors_best_options_in_every_comparison(method: str, config: str, alpha: float) -> None:
-    (run,) = planned("e1", "seed=0", f"config={config}", f"method={method}", "preset=fair/{config}")
+    (run,) = planned("e1", "seed=0", f"config={config}", f"method={method}")
     learner = FederatedCLI("fit", run.words()).model
     assert isinstance(learner.method, DERpp)
     assert (learner.method.alpha, learner.method.beta) == (alpha, 0.5 if method == "DERpp" else 0)
@@ -120,9 +120,9 @@ def _work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_choices_of_every_experiment() -> None:
     assert list(FEW) == shipped_experiments()
     check(sweep_and_report(FEW, jobs="2"))
-    # FedAvg and FedQCL in either scenario, and FedQCL once each for M, V, delta, alpha, N, R, T and online;
-    # three other ways to replay, the authors' FedQCL, and joint training in either scenario.
-    assert len(list(Path("runs").glob("*/*/summary.json"))) == 18
+    # FedAvg and FedQCL in either scenario, and FedQCL once each for M, V, delta, alpha, N, R, T and online, and at its
+    # own learning rate; three other ways to replay, the authors' FedQCL, and joint training in either scenario.
+    assert len(list(Path("runs").glob("*/*/summary.json"))) == 19
 
 
 @pytest.mark.slow

@@ -118,11 +118,11 @@ def test_a_run_under_another_configuration_keeps_its_name(out: Out) -> None:
         (["e7", "--override", *SMALL, "V=0"], "quickstart-FedQCL-V0-seed0: model.method.V: 0 is not accepted"),
         (
             ["e1", "--override", *SMALL, "weight=1"],
-            "quickstart-FedAvg-seed0: model.method.weight: there is no such",
+            "quickstart-fair-FedAvg-seed0: model.method.weight: there is no such",
         ),
         (
             ["e1", "--override", *SMALL, "preset=fairy"],
-            "quickstart-FedAvg-fairy-seed0: config: there is no file",
+            "quickstart-fairy-FedAvg-seed0: config: there is no file",
         ),
         (["e7", "--override", *SMALL, "V=1", "--jobs", "0"], "jobs: 0 is not accepted; give a whole number from 1 up"),
     ],
