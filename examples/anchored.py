@@ -1,4 +1,4 @@
-"""FedAvg whose clients are held near the model that the task began with: EWC with all weights alike."""
+"""FedAvg, held near the model that the task began with: EWC with all weights alike."""
 
 from fedqcl.methods import FedAvg
 from fedqcl.parts.weights import WeightBuffers, squared_distance
@@ -14,7 +14,8 @@ class Anchored(FedAvg):
         return WeightBuffers(net)
 
     def loss(self, net, batch, client, server):
-        return super().loss(net, batch, client, server) + self.strength * squared_distance(net, server)
+        pull = self.strength * squared_distance(net, server)
+        return super().loss(net, batch, client, server) + pull
 
     def server_task(self, net, stats, server, task, rng):
         server.load(dict(net.named_parameters()))

@@ -1,4 +1,4 @@
-"""Draws the Lyapunov function of runs over their rounds: ``python drift.py runs/NAME ...`` writes ``drift.png``."""
+"""Draws the Lyapunov function of FedQCL's runs: ``python drift.py runs/NAME ...`` writes ``drift.png``."""
 
 import sys
 
@@ -12,7 +12,8 @@ def draw(paths):
     ax = figure.add_subplot()
     for folder in map(RunFolder, paths):
         rows = folder.read_metrics()
-        ax.plot(range(1, len(rows) + 1), [row["lyapunov"] for row in rows], label=folder.path.name)
+        values = [row["lyapunov"] for row in rows if "lyapunov" in row]
+        ax.plot(range(1, len(values) + 1), values, label=folder.path.name)
     ax.set_xlabel("communication round")
     ax.set_ylabel("Lyapunov function, mean over clients")
     ax.legend()

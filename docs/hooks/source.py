@@ -1,7 +1,7 @@
-"""Puts code where a page asks for it.
+"""Puts code in the place of a link that stands by itself.
 
-``<!-- file: examples/anchored.py -->`` stands for a file of the repository, ``<!-- source: fedqcl.loop.fit -->`` for a
-function without its docstring.
+``[anchored.py](../examples/anchored.py)`` alone on its line becomes the file, and ``[fedqcl.loop.fit](../fedqcl/loop.py)``,
+whose text is a dotted name, the function without its docstring. In the repository both are links to the file.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 
-_FILE = re.compile(r"<!-- file: (\S+) -->")
-_FUNCTION = re.compile(r"<!-- source: ([\w.]+)\.(\w+) -->")
+_FUNCTION = re.compile(r"^\[(fedqcl[\w.]*)\.(\w+)\]\(\.\./\S+\)$", re.MULTILINE)
+_FILE = re.compile(r"^\[[\w.]+\]\(\.\./(\S+)\)$", re.MULTILINE)
 _LANGUAGES = {".py": "python", ".sbatch": "bash"}
 
 
 def on_page_markdown(markdown: str, config: MkDocsConfig, **_: Any) -> str:
-    """Replace the marks."""
+    """Replace the links."""
     root = Path(config.config_file_path).parent
-    return _FUNCTION.sub(_function, _FILE.sub(lambda mark: _file(root, mark[1]), markdown))
+    return _FILE.sub(lambda link: _file(root, link[1]), _FUNCTION.sub(_function, markdown))
 
 
 def _file(root: Path, name: str) -> str:
@@ -31,8 +31,8 @@ def _file(root: Path, name: str) -> str:
     return f'```{_LANGUAGES[path.suffix]} title="{name}"\n{path.read_text(encoding="utf-8")}```'
 
 
-def _function(mark: re.Match[str]) -> str:
-    module, name = mark.groups()
+def _function(link: re.Match[str]) -> str:
+    module, name = link.groups()
     source = inspect.getsource(getattr(importlib.import_module(module), name))
     (function,) = ast.parse(source).body
     assert isinstance(function, ast.FunctionDef)
