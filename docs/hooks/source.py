@@ -1,7 +1,8 @@
 """Puts code in the place of a link that stands by itself.
 
-``[anchored.py](../examples/anchored.py)`` alone on its line becomes the file, and ``[fedqcl.loop.fit](../fedqcl/loop.py)``,
-whose text is a dotted name, the function without its docstring. In the repository both are links to the file.
+``[anchored.py](../examples/anchored.py)`` alone on its line becomes the file, and
+``[fedqcl.loop.fit](../fedqcl/loop.py)``, whose text is a dotted name, the function without its docstring. In the
+repository both are links to the file.
 """
 
 from __future__ import annotations
