@@ -100,6 +100,7 @@ class Experiment:
         grid = content.get("grid")
         self._grids = [_grid(name, one) for one in (grid if isinstance(grid, list) else [grid])]
         self._also = [_condition(name, one) for one in content.get("also") or []]
+        self._added: list[str] = []
         self._fixed: Options = {}
         for override in overrides:
             self._override(*_split(override))
@@ -117,6 +118,7 @@ class Experiment:
         if len(values) > 1 or key in FILES:
             for grid in self._grids:
                 grid[key] = {value: {} for value in map(_hashable, values)}
+            self._added += [key] if key not in FILES else []
         else:
             self._fixed[NAMES.get(key, key)] = values[0]
 
@@ -146,7 +148,8 @@ class Experiment:
             files += [(kind, given[kind]) for kind in FILES if kind in given]
         base = str(where.get("config", ""))
         configs = tuple(FILES[kind].format(file.replace(BASE, base)) for kind, file in files)
-        return Planned(_name(where), where, configs, options | self._fixed)
+        overridden = {NAMES.get(axis, axis): at[axis] for axis in self._added} | self._fixed
+        return Planned(_name(where), where, configs, options | overridden)
 
 
 def _grid(experiment: str, axes: Any) -> dict[str, Axis]:

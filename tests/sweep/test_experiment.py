@@ -109,6 +109,15 @@ def test_an_override_of_several_values_is_a_new_axis() -> None:
     assert run.words() == ["--seed_everything=0", "--data.tasks=[2, 3]"]
 
 
+def test_an_override_of_several_values_wins_over_what_goes_with_a_choice() -> None:
+    grid = {"what": {"a": {"V": 1, "C": 5}}}
+    also = [{"when": {"what": "a"}, "give": {"M": 200}}]
+    runs = experiment("V=10,100", "M=300,400", grid=grid, also=also).runs()
+    found = [(run.options["model.method.V"], run.options["model.method.memory"]) for run in runs]
+    assert found == [(10, 300), (10, 400), (100, 300), (100, 400)]
+    assert {run.options["trainer.rounds"] for run in runs} == {5}
+
+
 def test_several_grids_are_taken_together() -> None:
     grids = [{"method": ["FedQCL"], "V": [1, 2]}, {"method": ["FedQCL"], "delta": [0]}]
     assert names(grid=grids) == ["FedQCL-V1", "FedQCL-V2", "FedQCL-delta0"]
