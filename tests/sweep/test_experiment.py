@@ -131,6 +131,11 @@ def test_several_grids_are_taken_together() -> None:
         ({}, r"mine: grid must hold axes, such as `seed: \[0, 1, 2\]`"),
         ({"grid": {"seed": 0}}, r"mine: grid.seed must be a list of choices, such as \[0, 1, 2\]"),
         ({"grid": {"seed": [0]}, "also": [{"method": "ER"}]}, "mine: also must hold pairs such as `{when: .*"),
+        (
+            {"grid": {"seed": [0]}, "also": [{"when": {"methd": "ER"}, "give": {"M": 2}}]},
+            "mine: also.when: there is no axis methd; known: seed, method, .*",
+        ),
+        ({"grid": {"seed": [0]}, "show": "curves"}, r"mine: show must be a list of views, such as \[curves\]"),
         ({"grid": {"speed": [0]}}, "mine: grid.speed is no option; name one, or give each choice its options"),
     ],
 )
