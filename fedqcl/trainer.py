@@ -122,8 +122,9 @@ class FederatedTrainer:
             model: method, net and optimizer.
             datamodule: tasks and clients.
             ckpt_path: a run to go on with: its folder, or a checkpoint in it. ``last`` is the newest run of this
-                configuration, one that has not finished if there is any; ``auto`` the same, or a new one if there is
-                none. A run that has finished is left as it is.
+                configuration, one that has not finished if there is any; of a trainer with a ``name``, and without a
+                config file it needs one, the run so called. ``auto`` is the same, or a new run if there is none. A run
+                that has finished is left as it is.
 
         Returns:
             What ``summary.json`` holds.
