@@ -118,7 +118,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def passed_on() -> Iterator[None]:
-    """Pass signals on to the ranks, where this process has forked or spawned them and only waits for them."""
+    """Pass signals on to the ranks, where this process has forked them and only waits for them."""
 
     def pass_on(signum: int, frame: FrameType | None) -> None:
         children = multiprocessing.active_children()

@@ -106,7 +106,7 @@ class FederatedTrainer:
     console: Literal["quiet", "normal", "verbose"] = "normal"
     checkpoint_every: Count = 1
     grace: Positive = 25.0
-    start_method: Literal["auto", "popen", "fork", "spawn"] = "auto"
+    start_method: Literal["auto", "popen", "fork"] = "auto"
     timeout: Positive = 45.0
 
     config: dict[str, Any] = field(default_factory=dict, init=False)
