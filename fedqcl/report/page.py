@@ -54,7 +54,9 @@ def write_page(path: Path, chapters: Sequence[Chapter], runs: Sequence[Run], unf
         "css": _file("page.css"),
         "js": _file("page.js"),
         "count": f"{len(runs)} run{'s' * (len(runs) != 1)}",
-        "links": " ".join(f'<a href="#{c.section.name}">{html.escape(c.section.title)}</a>' for c in chapters),
+        "links": " ".join(
+            f'<a href="#{html.escape(c.section.name)}">{html.escape(c.section.title)}</a>' for c in chapters
+        ),
         "chapters": "\n".join(map(_chapter, chapters)),
         "unfinished": html.escape(left_out),
         "runs": _runs_table(runs),
