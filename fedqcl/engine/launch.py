@@ -38,9 +38,7 @@ def make_fabric(
         InputError: devices that are not there, or that Slurm has not started; or this process is a rank already.
     """
     if dist.is_initialized():
-        raise InputError(
-            "trainer.devices: this process is a rank of an earlier run; give each run a process of its own"
-        )
+        raise InputError("trainer.devices: this process is a rank of an earlier run; make each run in a new process")
     cuda = accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
     available = torch.cuda.device_count() if cuda else os.cpu_count() or 1
     if cuda and available == 0:
