@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -30,12 +30,22 @@ from fedqcl.learner import Learner
 from fedqcl.preemption import passed_on
 from fedqcl.resume import find_run, go_on
 from fedqcl.run.config import Complete
-from fedqcl.run.console import Console
+from fedqcl.run.console import Console, Level
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.wandb import WandbLogger
 from fedqcl.types import Count, Positive, Share
 
 Job = Callable[[Fabric, Learner, FederatedData], Any]
+
+
+@contextmanager
+def _threads_put_back() -> Iterator[None]:
+    """Leave a script that makes a run with as many threads as it had."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @dataclass(eq=False)
@@ -103,7 +113,7 @@ class FederatedTrainer:
     logger: WandbLogger | None = None
     on_client_error: Literal["raise", "skip"] = "raise"
     on_nonfinite: Literal["raise", "drop"] = "raise"
-    console: Literal["quiet", "normal", "verbose"] = "normal"
+    console: Level = "normal"
     checkpoint_every: Count = 1
     grace: Positive = 25.0
     start_method: Literal["auto", "popen", "fork"] = "auto"
@@ -167,6 +177,7 @@ class FederatedTrainer:
         """
         return self._evaluate("test", model, datamodule, ckpt_path, "test")
 
+    @_threads_put_back()
     def _launch(
         self, command: str, job: Job, learner: Learner, data: FederatedData, prepare: Callable[[], None]
     ) -> Any:
