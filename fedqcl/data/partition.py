@@ -55,7 +55,7 @@ def deal(
 def _deal_once(
     y: np.ndarray, num_clients: int, alpha: float | Literal["iid"], rng: np.random.Generator
 ) -> list[np.ndarray]:
-    pieces: list[list[np.ndarray]] = [[] for _ in range(num_clients)]
+    pieces = [[np.zeros(0, np.int64)] for _ in range(num_clients)]  # a task may have no test images to deal
     for c in np.unique(y):
         members = rng.permutation(np.flatnonzero(y == c))
         cuts = np.rint(np.cumsum(_proportions(num_clients, alpha, rng))[:-1] * len(members)).astype(np.int64)
