@@ -88,7 +88,7 @@ class Interruption:
     def _watch(self) -> None:
         first = 0.0
         while True:
-            self._here.settimeout(max(0.0, first + self.grace - time.monotonic()) or 1e-3 if first else None)
+            self._here.settimeout(max(1e-3, first + self.grace - time.monotonic()) if first else None)
             try:
                 received = self._here.recv(1)
             except TimeoutError:
