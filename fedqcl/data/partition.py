@@ -87,8 +87,16 @@ def equalise(shards: list[np.ndarray], num_samples: int, rng: np.random.Generato
         shards: positions of each client's samples.
         num_samples: ``n``, samples of the task.
         rng: decides which samples go and come.
+
+    Raises:
+        InputError: fewer samples than clients.
     """
     size = num_samples // len(shards)
+    if size == 0 and num_samples > 0:
+        raise InputError(
+            f"data.equalise: {len(shards)} clients cannot get equal parts of {num_samples} images of a task; lower "
+            "data.num_clients, or set it to false"
+        )
 
     def resized(shard: np.ndarray) -> np.ndarray:
         if len(shard) >= size:
