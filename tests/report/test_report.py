@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import time
 from pathlib import Path
@@ -47,6 +48,15 @@ def test_runs_of_no_experiment_are_compared_too(tmp_path: Path) -> None:
         "other-runs-curves-Split-Digits-forgetting.svg",
         "other-runs-pareto-Split-Digits.svg",
     ]
+
+
+def test_a_choice_may_be_a_list(tmp_path: Path) -> None:
+    for path in write_runs(tmp_path / "runs", "e14-tasks", ["seed=0", "config=cifar100", "method=ER", "T=5,10"]):
+        places = path / "sweep.json"
+        places.write_text(places.read_text(encoding="utf-8").replace('"T": 5', '"T": [20, 80]'), encoding="utf-8")
+    make_report([tmp_path / "runs"], tmp_path / "report")
+    with (tmp_path / "report/tables/e14-tasks.csv").open(encoding="utf-8") as file:
+        assert [row["T"] for row in csv.DictReader(file)] == ["10", "[20, 80]"]
 
 
 @pytest.mark.parametrize("view", ["cues over V", "sweep", "table V"])
