@@ -40,7 +40,7 @@ def run_jobs(
 ) -> Iterator[tuple[Job, int]]:
     """Run jobs, and yield each with its exit status when it ends.
 
-    On Linux they are forked, which saves seconds of imports; so this process must not have used CUDA. None outlives it.
+    On Linux they are forked, which saves seconds of imports; so this process must not have used CUDA. None outlives this.
 
     Args:
         fit: does ``fedqcl fit``; a function of a module.
