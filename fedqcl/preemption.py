@@ -88,7 +88,7 @@ class Interruption:
     def _watch(self) -> None:
         first = 0.0
         while True:
-            self._here.settimeout(max(0.0, first + self.grace - time.monotonic()) or 1e-3 if first else None)
+            self._here.settimeout(max(1e-3, first + self.grace - time.monotonic()) if first else None)
             try:
                 received = self._here.recv(1)
             except TimeoutError:
@@ -118,7 +118,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def passed_on() -> Iterator[None]:
-    """Pass signals on to the ranks, where this process has forked or spawned them and only waits for them."""
+    """Pass signals on to the ranks, where this process has forked them and only waits for them."""
 
     def pass_on(signum: int, frame: FrameType | None) -> None:
         children = multiprocessing.active_children()

@@ -26,14 +26,14 @@ def find_run(
             one that has not finished if there is any.
         root: the folder of all runs.
         name: the only run that ``last`` and ``auto`` may mean.
-        config: the configuration.
+        config: the configuration; empty if there is none, as in a script.
         complete: gives a run's configuration today's defaults for what it lacks.
 
     Returns:
         The run; None if ``auto`` has found none.
 
     Raises:
-        InputError: there is no such run.
+        InputError: there is no such run, or nothing to tell it by.
     """
     if ckpt_path not in ("last", "auto"):
         path = Path(ckpt_path)
@@ -41,6 +41,11 @@ def find_run(
         if not (path.is_dir() and run.config.is_file()):
             raise InputError(f"ckpt_path: there is no run at {path}; give a run's folder, such as runs/NAME")
         return run
+    if not name and not config:
+        raise InputError(
+            f"ckpt_path: {ckpt_path} finds a run by its config file, and there is none; give trainer.name or the run's "
+            "folder"
+        )
     folders = [Path(root, name)] if name else Path(root).glob("[!.]*")
     runs = [run for run in map(RunFolder, folders) if run.config.is_file()]
     if not name:
@@ -53,7 +58,7 @@ def find_run(
 
 def folder_of_run(path: Path) -> Path:
     """The run's folder, by itself, by a checkpoint or by a file in it."""
-    if is_checkpoint(path):
+    if is_checkpoint(path) and path.parent.name == "checkpoints":
         return path.parent.parent
     return path.parent if path.is_file() else path
 
@@ -114,7 +119,7 @@ def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any], comple
 
 def _choose(checkpoints: Checkpoints, asked: Path) -> tuple[Path | None, list[str]]:
     """The checkpoint to go on from, and a line on each one that was passed over."""
-    newest, lines = checkpoints.newest_whole(up_to=asked.name if is_checkpoint(asked) else "")
+    newest, lines = checkpoints.newest_whole(up_to=asked.name if asked.parent == checkpoints.path else "")
     if newest is None and lines:
         raise InputError(f"ckpt_path: {'; '.join(lines)}; there is no other to go on from")
     return newest, lines

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -30,12 +30,22 @@ from fedqcl.learner import Learner
 from fedqcl.preemption import passed_on
 from fedqcl.resume import find_run, go_on
 from fedqcl.run.config import Complete
-from fedqcl.run.console import Console
+from fedqcl.run.console import Console, Level
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.wandb import WandbLogger
 from fedqcl.types import Count, Positive, Share
 
 Job = Callable[[Fabric, Learner, FederatedData], Any]
+
+
+@contextmanager
+def _threads_put_back() -> Iterator[None]:
+    """Leave a script that makes a run with as many threads as it had."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @dataclass(eq=False)
@@ -103,10 +113,10 @@ class FederatedTrainer:
     logger: WandbLogger | None = None
     on_client_error: Literal["raise", "skip"] = "raise"
     on_nonfinite: Literal["raise", "drop"] = "raise"
-    console: Literal["quiet", "normal", "verbose"] = "normal"
+    console: Level = "normal"
     checkpoint_every: Count = 1
     grace: Positive = 25.0
-    start_method: Literal["auto", "popen", "fork", "spawn"] = "auto"
+    start_method: Literal["auto", "popen", "fork"] = "auto"
     timeout: Positive = 45.0
 
     config: dict[str, Any] = field(default_factory=dict, init=False)
@@ -122,8 +132,9 @@ class FederatedTrainer:
             model: method, net and optimizer.
             datamodule: tasks and clients.
             ckpt_path: a run to go on with: its folder, or a checkpoint in it. ``last`` is the newest run of this
-                configuration, one that has not finished if there is any; ``auto`` the same, or a new one if there is
-                none. A run that has finished is left as it is.
+                configuration, one that has not finished if there is any; of a trainer with a ``name``, and without a
+                config file it needs one, the run so called. ``auto`` is the same, or a new run if there is none. A run
+                that has finished is left as it is.
 
         Returns:
             What ``summary.json`` holds.
@@ -166,6 +177,7 @@ class FederatedTrainer:
         """
         return self._evaluate("test", model, datamodule, ckpt_path, "test")
 
+    @_threads_put_back()
     def _launch(
         self, command: str, job: Job, learner: Learner, data: FederatedData, prepare: Callable[[], None]
     ) -> Any:

@@ -212,7 +212,7 @@ def test_a_finished_run_is_left_alone(ckpt_path: str, tmp_path: Path, capsys: py
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     capsys.readouterr()
     path = str(tmp_path / "x") if ckpt_path == "x" else ckpt_path
-    again = fit(small_trainer(tmp_path, console="normal"), ckpt_path=path)
+    again = fit(small_trainer(tmp_path, name="x", console="normal"), ckpt_path=path)
     assert capsys.readouterr().out == f"{tmp_path / 'x'} has finished: nothing to go on with\n"
     assert again["average_accuracy"] == summary["average_accuracy"]
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -290,9 +290,19 @@ def test_the_newest_unfinished_run_of_the_configuration_is_found(tmp_path: Path)
     assert found.path.name == "other"
 
 
-@pytest.mark.parametrize("path", ["nothing", "x/model.ckpt", "x/checkpoints/task-09-round-01"])
+@pytest.mark.parametrize("ckpt_path", ["last", "auto"])
+def test_without_a_config_nothing_tells_one_run_from_another(ckpt_path: str, tmp_path: Path) -> None:
+    run_folder(tmp_path, "seed0", "", 1, finished=True)
+    with pytest.raises(InputError, match=rf"^ckpt_path: {ckpt_path} finds a run by its config file, and there is none"):
+        fit(small_trainer(tmp_path), ckpt_path=ckpt_path)
+
+
+@pytest.mark.parametrize(
+    "path", ["nothing", "x/model.ckpt", "x/checkpoints/task-09-round-01", "x/copies/task-01-round-01"]
+)
 def test_a_path_that_is_no_run(path: str, tmp_path: Path) -> None:
     run_folder(tmp_path, "x", "", 1).checkpoint.touch()
+    (tmp_path / "x" / "copies" / "task-01-round-01").mkdir(parents=True)
     with pytest.raises(InputError, match=r"^ckpt_path: there is no run at .*; give a run's folder, such as runs/NAME$"):
         find_run(str(tmp_path / path), "runs", None, {})
 

@@ -70,6 +70,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(RunFolder(path), result)
 
 
+def test_a_script_keeps_its_threads(tmp_path: Path) -> None:
+    with contained():
+        torch.set_num_threads(2)
+        trainer(tmp_path, rounds=1, threads=1).fit(learner(), data(tasks=1))
+        assert torch.get_num_threads() == 2
+
+
 def test_the_run_folder_is_whole(run: Run) -> None:
     assert run.folder.path.name == "toy-FedQCL-seed2"
     assert {p.name for p in run.folder.path.iterdir()} == {

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fedqcl.cli.configs import read_config
 from fedqcl.cli.given import Given, given_in_file
 from fedqcl.cli.signature import ClassHint, Parameter, class_hint, expected, fits, may_nest, parameters
+from fedqcl.cli.words import did_you_mean
 from fedqcl.errors import InputError
 
 
@@ -157,8 +158,7 @@ def _choose(given: Given, asked: ClassHint) -> type | None:
         return found
     if callable(found) and not isinstance(found, type):
         return None
-    near = difflib.get_close_matches(given.value, asked.names, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(given.value, asked.names)
     raise InputError(f"{given.key}: {given.value} is no {asked.base.__name__}{given.place}; {hint}{known}")
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fedqcl.cli.words import did_you_mean
 from fedqcl.errors import InputError
 
 EXPERIMENTS = "experiments"
@@ -46,9 +46,9 @@ def find_experiment(name: str) -> Path:
     for known in shipped:
         if name.lower().removesuffix(".yaml") in (known.lower(), known.partition("-")[0]):
             return shipped_folder() / EXPERIMENTS / f"{known}.yaml"
-    near = difflib.get_close_matches(name, shipped, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"{name}: there is no such experiment; {hint}shipped ones: {', '.join(shipped)}")
+    raise InputError(
+        f"{name}: there is no such experiment; {did_you_mean(name, shipped)}shipped ones: {', '.join(shipped)}"
+    )
 
 
 def read_experiment(file: Path) -> dict[str, Any]:
@@ -77,9 +77,7 @@ def find_config(name: str) -> Path:
         for candidate in (folder / name, folder / f"{name}.yaml"):
             if candidate.is_file():
                 return candidate
-    near = difflib.get_close_matches(name, shipped, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"config: there is no file {name}; {hint}{known}")
+    raise InputError(f"config: there is no file {name}; {did_you_mean(name, shipped)}{known}")
 
 
 def read_config(path: Path) -> dict[str, Any]:

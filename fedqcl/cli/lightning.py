@@ -67,13 +67,13 @@ def whole_config(words: list[str]) -> dict[str, Any]:
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with today's defaults where it lacks an option; empty if it has one that is no more."""
+    """A configuration with today's defaults where it lacks an option; empty if it can no longer be used."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         yaml.safe_dump(config, file)
         file.flush()
         try:
             return whole_config([f"--config={file.name}"])
-        except InputError:
+        except Exception:  # an option that is no more, or whatever a class of the user's own raises
             return {}
 
 

@@ -33,9 +33,19 @@ def main(args: list[str] | None = None) -> int:
         command is to be run again, and otherwise 1, also if a run of a sweep failed, or what became of a rank that was
         killed.
     """
+    try:
+        try:
+            return _answer(sys.argv[1:] if args is None else args)
+        finally:
+            print(end="", flush=True)  # when Python ends, it is too late to catch what that may raise
+    except BrokenPipeError:  # who read the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _answer(words: list[str]) -> int:
     # PyTorch's own remarks on a connection that breaks off would bury what broke it.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    words = sys.argv[1:] if args is None else args
     command = words[0] if words and words[0] in COMMANDS else ""
     try:
         if command:

@@ -124,7 +124,7 @@ class Task:
 def _whole_config(planned: Planned) -> dict[str, Any]:
     seed = planned.options.get("seed_everything")
     # Parsing takes a tenth of a second, and what differs in the seed alone differs in nothing else.
-    apart = type(seed) is int and seed >= 0
+    apart = type(seed) is int and 0 <= seed < 2**32
     words = [word for word in planned.words() if not (apart and word.startswith("--seed_everything="))]
     try:
         config = _parsed(tuple(words))

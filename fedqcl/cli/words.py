@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from fedqcl.errors import InputError
@@ -46,6 +48,12 @@ def split_options(words: list[str]) -> list[Option]:
 def in_order(options: list[Option]) -> list[Option]:
     """Config files first, then a class before its own options; otherwise as typed, so that the later one wins."""
     return sorted(options, key=lambda option: (option.name != "--config", option.name.count(".")))
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """``did you mean X? `` for the known name that is nearly the one given; nothing if none is."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def _is_option(word: str) -> bool:

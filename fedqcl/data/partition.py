@@ -55,7 +55,7 @@ def deal(
 def _deal_once(
     y: np.ndarray, num_clients: int, alpha: float | Literal["iid"], rng: np.random.Generator
 ) -> list[np.ndarray]:
-    pieces: list[list[np.ndarray]] = [[] for _ in range(num_clients)]
+    pieces = [[np.zeros(0, np.int64)] for _ in range(num_clients)]  # a task may have no test images to deal
     for c in np.unique(y):
         members = rng.permutation(np.flatnonzero(y == c))
         cuts = np.rint(np.cumsum(_proportions(num_clients, alpha, rng))[:-1] * len(members)).astype(np.int64)
@@ -87,8 +87,16 @@ def equalise(shards: list[np.ndarray], num_samples: int, rng: np.random.Generato
         shards: positions of each client's samples.
         num_samples: ``n``, samples of the task.
         rng: decides which samples go and come.
+
+    Raises:
+        InputError: fewer samples than clients.
     """
     size = num_samples // len(shards)
+    if size == 0 and num_samples > 0:
+        raise InputError(
+            f"data.equalise: {len(shards)} clients cannot get equal parts of {num_samples} images of a task; lower "
+            "data.num_clients, or set it to false"
+        )
 
     def resized(shard: np.ndarray) -> np.ndarray:
         if len(shard) >= size:

@@ -7,6 +7,7 @@ import sys
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 from lightning.fabric import Fabric
 
 from fedqcl.engine.slurm import allocation, check_gpus, devices_and_nodes
@@ -19,7 +20,7 @@ def make_fabric(
     devices: int | Literal["auto"],
     num_nodes: int | Literal["auto"],
     precision: Literal["32-true", "bf16-mixed"],
-    start_method: Literal["auto", "popen", "fork", "spawn"],
+    start_method: Literal["auto", "popen", "fork"],
     num_clients: int,
 ) -> Fabric:
     """Make the Fabric that will start the ranks.
@@ -34,8 +35,10 @@ def make_fabric(
         num_clients: ``N``.
 
     Raises:
-        InputError: devices that are not there, or that Slurm has not started.
+        InputError: devices that are not there, or that Slurm has not started; or this process is a rank already.
     """
+    if dist.is_initialized():
+        raise InputError("trainer.devices: this process is a rank of an earlier run; make each run in a new process")
     cuda = accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
     available = torch.cuda.device_count() if cuda else os.cpu_count() or 1
     if cuda and available == 0:

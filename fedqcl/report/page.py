@@ -54,7 +54,7 @@ def write_page(path: Path, chapters: Sequence[Chapter], runs: Sequence[Run], unf
         "css": _file("page.css"),
         "js": _file("page.js"),
         "count": f"{len(runs)} run{'s' * (len(runs) != 1)}",
-        "links": " ".join(f'<a href="#{c.section.name}">{html.escape(c.section.title)}</a>' for c in chapters),
+        "links": " ".join(map(_link, chapters)),
         "chapters": "\n".join(map(_chapter, chapters)),
         "unfinished": html.escape(left_out),
         "runs": _runs_table(runs),
@@ -67,6 +67,10 @@ def write_page(path: Path, chapters: Sequence[Chapter], runs: Sequence[Run], unf
 
 def _file(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _link(chapter: Chapter) -> str:
+    return f'<a href="#{html.escape(chapter.section.name)}">{html.escape(chapter.section.title)}</a>'
 
 
 def _chapter(chapter: Chapter) -> str:

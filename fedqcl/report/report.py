@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,11 @@ from fedqcl.report.tables import Table, complexity_table, long_table, results_ta
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+VIEWS = (
+    *("table", "table by AXIS", "complexity", "curves", "pareto", "pareto of AXIS"),
+    *("sweep over AXIS", "queues over AXIS"),
+)
 
 
 @dataclass(frozen=True)
@@ -61,21 +66,18 @@ def _chapter(section: Section, out: Path) -> Chapter:
     chapter = Chapter(section)
     stem = file_name(section.name)
     for view in section.show:
-        kind, *rest = view.split() or [""]
+        if not any(re.fullmatch(known.replace("AXIS", r"\S+"), view) for known in VIEWS):
+            raise InputError(f"{section.name}: there is no view {view!r}; known: {', '.join(VIEWS)}")
+        kind, *rest = view.split()
         if kind == "table":
             chapter.tables.append(results_table(section, rest[-1] if rest else None))
         elif kind == "complexity":
             chapter.tables.append(complexity_table(section))
-        elif kind in ("curves", "pareto", "sweep", "queues"):
+        else:
             for name, figure in figures.draw(section, view).items():
                 chapter.figures.append(_save(figure, out / "figures" / f"{stem}-{file_name(name)}"))
-        else:
-            raise InputError(f"{section.name}: there is no view {view!r}; known: table, complexity, {_VIEWS}")
     _write_tables(chapter, out / "tables" / stem)
     return chapter
-
-
-_VIEWS = "curves, pareto, sweep over AXIS, queues over AXIS"
 
 
 def _write_tables(chapter: Chapter, path: Path) -> None:
@@ -94,6 +96,6 @@ def _save(figure: Figure, path: Path) -> Path:
     return Path(f"{path}.svg")
 
 
-def file_name(words: Iterable[str]) -> str:
+def file_name(words: str) -> str:
     """Words as the name of a file."""
-    return re.sub(r"[^\w.+-]+", "-", "".join(words)).strip("-")
+    return re.sub(r"[^\w.+-]+", "-", words).strip("-")

@@ -154,14 +154,19 @@ def _cells(members: Sequence[tuple[dict[str, Any], Run]]) -> list[Cell]:
     """Cells of members; settings in which runs at one place differ become axes of their own."""
     places: dict[str, list[tuple[dict[str, Any], Run]]] = {}
     for at, run in members:
-        place = {axis: value for axis, value in at.items() if axis != "seed"}
+        place = {axis: _choice(value) for axis, value in at.items() if axis != "seed"}
         places.setdefault(repr(sorted(place.items())), []).append((place, run))
     extra = sorted({key for group in places.values() for key in _differing([run for _, run in group])})
     cells: dict[str, Cell] = {}
     for place, run in [member for group in places.values() for member in group]:
-        at = place | {_short(key, extra): run.settings[key] for key in extra if key in run.settings}
+        at = place | {_short(key, extra): _choice(run.settings[key]) for key in extra if key in run.settings}
         cells.setdefault(repr(sorted(at.items(), key=repr)), Cell(at, [])).runs.append(run)
     return sorted(cells.values(), key=lambda cell: [order(cell.at[axis]) for axis in sorted(cell.at, key=_rank)])
+
+
+def _choice(value: Any) -> Any:
+    """A choice that can be told from others and sorted: a list, such as tasks of unequal size, as text."""
+    return str(value) if isinstance(value, list) else value
 
 
 def _differing(runs: Sequence[Run]) -> set[str]:

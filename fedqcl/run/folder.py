@@ -69,7 +69,7 @@ class RunFolder:
         later = (f"{default_name}-{number}" for number in itertools.count(2))
         for candidate in [name] if name is not None else itertools.chain([default_name], later):
             path = Path(root, candidate)
-            if path.exists() and path.parent.is_dir():
+            if path.exists():
                 continue
             try:
                 if _make(path, config):

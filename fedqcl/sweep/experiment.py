@@ -96,10 +96,15 @@ class Experiment:
                 raise InputError(f"{name}: there is no key {key}; known: {', '.join(_KEYS)}")
         self.title = str(content.get("title") or name)
         self.fills = str(content.get("fills") or "")
-        self.show = [str(view) for view in content.get("show") or ["table"]]
+        show = content.get("show") or ["table"]
+        if not isinstance(show, list):
+            raise InputError(f"{name}: show must be a list of views, such as [{show}]")
+        self.show = list(map(str, show))
         grid = content.get("grid")
         self._grids = [_grid(name, one) for one in (grid if isinstance(grid, list) else [grid])]
-        self._also = [_condition(name, one) for one in content.get("also") or []]
+        self._axes = list(dict.fromkeys([*itertools.chain(*self._grids), *NAMES, *FILES]))
+        self._also = [_condition(name, one, self._axes) for one in content.get("also") or []]
+        self._added: list[str] = []
         self._fixed: Options = {}
         for override in overrides:
             self._override(*_split(override))
@@ -112,11 +117,12 @@ class Experiment:
         if holders:
             return
         if key not in NAMES | FILES and "." not in key:
-            known = dict.fromkeys([*itertools.chain(*self._grids), *NAMES, *FILES])
-            raise InputError(f"override: there is no option {key}; give a dotted key or one of {', '.join(known)}")
+            known = ", ".join(self._axes)
+            raise InputError(f"override: there is no option {key}; give a dotted key or one of {known}")
         if len(values) > 1 or key in FILES:
             for grid in self._grids:
                 grid[key] = {value: {} for value in map(_hashable, values)}
+            self._added += [key] if key not in FILES else []
         else:
             self._fixed[NAMES.get(key, key)] = values[0]
 
@@ -146,7 +152,8 @@ class Experiment:
             files += [(kind, given[kind]) for kind in FILES if kind in given]
         base = str(where.get("config", ""))
         configs = tuple(FILES[kind].format(file.replace(BASE, base)) for kind, file in files)
-        return Planned(_name(where), where, configs, options | self._fixed)
+        overridden = {NAMES.get(axis, axis): at[axis] for axis in self._added} | self._fixed
+        return Planned(_name(where), where, configs, options | overridden)
 
 
 def _grid(experiment: str, axes: Any) -> dict[str, Axis]:
@@ -171,11 +178,14 @@ def _options(linked: Mapping[Any, Any] | None) -> Options:
     return {NAMES.get(str(key), str(key)): value for key, value in (linked or {}).items()}
 
 
-def _condition(experiment: str, content: Any) -> tuple[dict[str, Any], Options]:
+def _condition(experiment: str, content: Any, axes: Sequence[str]) -> tuple[dict[str, Any], Options]:
     """Choices by axis, and the options given where all of them are met."""
     parts = content if isinstance(content, Mapping) else {}
     if set(parts) != {"when", "give"} or not all(isinstance(part, Mapping) for part in parts.values()):
         raise InputError(f"{experiment}: also must hold pairs such as `{{when: {{method: ER}}, give: {{M: 200}}}}`")
+    for axis in content["when"]:
+        if axis not in axes:
+            raise InputError(f"{experiment}: also.when: there is no axis {axis}; known: {', '.join(axes)}")
     return dict(content["when"]), _options(content["give"])
 
 

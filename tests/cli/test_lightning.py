@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from fedqcl.cli.lightning import FederatedCLI, config_yaml, one_line
+from fedqcl.cli.lightning import FederatedCLI, completed, config_yaml, one_line, whole_config
 from fedqcl.data import Augment
 from fedqcl.data.sources import CIFAR100, Digits
 from fedqcl.errors import InputError
@@ -167,6 +167,23 @@ def test_numbers_of_our_types_are_written_where_another_class_takes_plain_ones()
         patch.syspath_prepend(Path.cwd())
         cli = parse("--config", "a.yaml", "--model.method", "plain_method.Plain")
     assert dumped(cli)["model"]["method"]["init_args"] == {"memory": 70, "V": 7.0}
+
+
+def test_a_config_is_completed_if_it_can_still_be_used() -> None:
+    Path("strict_method.py").write_text(
+        "from fedqcl.methods import FedAvg\n"
+        "class Strict(FedAvg):\n"
+        "    def __init__(self, power: float = 1.0): assert power < 2\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path.cwd())
+        whole = whole_config(["--config=a.yaml", "--model.method=strict_method.Strict"])
+        older = yaml.safe_load(yaml.safe_dump(whole))
+        del older["trainer"]["grace"]
+        assert completed(older) == whole
+        older["model"]["method"]["init_args"]["power"] = 3.0
+        assert completed(older) == {}
+        assert completed(whole | {"no_more": 1}) == {}
 
 
 def test_printed_config_is_a_config(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -324,3 +325,14 @@ def test_version(cli: Cli) -> None:
 def test_as_a_module() -> None:
     done = run_python("-m", "fedqcl", "--config", "x.yaml")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "unbuffered"), [("--help", ""), ("--help", "1"), ("sweep --help", ""), ("sweep e7 --list", "1")]
+)
+def test_a_reader_who_leaves_early_is_no_error(words: str, unbuffered: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = run_python("-m", "fedqcl", *words.split(), PYTHONUNBUFFERED=unbuffered, stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")

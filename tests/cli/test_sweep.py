@@ -214,6 +214,10 @@ def test_runs_that_differ_in_the_seed_are_parsed_once() -> None:
     found = {(task.config["model"]["method"]["init_args"]["V"], task.config["seed_everything"]) for task in tasks}
     assert found == {(V, seed) for V in (1, 2) for seed in (3, 4, 5)}
     assert _parsed.cache_info().misses == 2
-    (wrong,) = Experiment("mine", {"grid": {"config": ["quickstart"], "seed": [-1]}}).runs()
-    with pytest.raises(InputError, match=r"quickstart-seed-1: seed_everything: -1 is not accepted"):
-        Task(experiment, KnownRuns(Path("runs"), dict), wrong)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_out_of_range_is_refused_before_any_run(seed: int) -> None:
+    experiment = Experiment("mine", {"grid": {"config": ["quickstart"], "seed": [seed]}})
+    with pytest.raises(InputError, match=f"quickstart-seed{seed}: seed_everything: {seed} is not accepted"):
+        Task(experiment, KnownRuns(Path("runs"), dict), experiment.runs()[0])

@@ -35,6 +35,19 @@ def test_every_sample_goes_to_exactly_one_client(
     assert all((a == b).all() for a, b in zip(shards, again, strict=True))
 
 
+def test_there_must_be_an_image_for_every_client() -> None:
+    shards = [np.array([0]), np.array([1]), np.array([], np.int64)]
+    with pytest.raises(InputError, match=r"^data\.equalise: 3 clients cannot get equal parts of 2 images of a task; "):
+        equalise(shards, 2, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("alpha", ["iid", 0.1])
+def test_of_no_samples_every_client_gets_none(alpha: float | Literal["iid"]) -> None:
+    rng = np.random.default_rng(0)
+    shards = equalise(deal(np.zeros(0, np.int64), 3, alpha, rng), 0, rng)
+    assert [(len(shard), shard.dtype) for shard in shards] == [(0, np.int64)] * 3
+
+
 def test_iid_shares_every_class_equally() -> None:
     y = balanced(10, 1000)
     for shard in deal(y, 5, "iid", np.random.default_rng(0)):

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from lightning.fabric import Fabric
 
 from fedqcl.engine import FederatedStrategy
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
 from fedqcl.errors import InputError
 from fedqcl.types import Count
+from tests.helpers.process import contained
 
 
 def fabric(accelerator: Any = "cpu", devices: Any = "auto", num_clients: int = 5, **options: Any) -> Fabric:
@@ -72,6 +74,14 @@ def test_under_slurm_there_are_as_many_ranks_as_tasks(
         InputError, match=rf"^trainer\.devices: {devices} were asked for and Slurm has started {tasks} on each"
     ):
         fabric(devices=devices)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_rank_of_an_earlier_run_is_refused(devices: int) -> None:
+    with contained():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        with pytest.raises(InputError, match=r"^trainer\.devices: this process is a rank of an earlier run; "):
+            fabric(devices=devices)
 
 
 def test_in_an_interactive_job_slurm_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Runs whose ranks fail: ``python -m tests.helpers.faulty ROOT START_METHOD FAULT:CLIENT...``.
 
-Client 0 is on rank 0, client 1 on rank 1. A run that fails ends the process, or with ``fork`` and ``spawn`` raises in
-it; then a line of JSON says how, and the next one follows.
+Client 0 is on rank 0, client 1 on rank 1. A run that fails ends the process, or with ``fork`` raises in it;
+then a line of JSON says how, and the next one follows.
 """
 
 from __future__ import annotations

@@ -12,13 +12,16 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 
-def run_python(*words: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_python(
+    *words: str, timeout: float = 120, stdout: int = subprocess.PIPE, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run Python with the package and the tests in its path, in the current folder."""
     path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, *words],
         env={**os.environ, "PYTHONPATH": path, **environment},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=timeout,
         check=False,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import time
 from pathlib import Path
@@ -49,12 +50,22 @@ def test_runs_of_no_experiment_are_compared_too(tmp_path: Path) -> None:
     ]
 
 
-def test_a_view_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_a_choice_may_be_a_list(tmp_path: Path) -> None:
+    for path in write_runs(tmp_path / "runs", "e14-tasks", ["seed=0", "config=cifar100", "method=ER", "T=5,10"]):
+        places = path / "sweep.json"
+        places.write_text(places.read_text(encoding="utf-8").replace('"T": 5', '"T": [20, 80]'), encoding="utf-8")
+    make_report([tmp_path / "runs"], tmp_path / "report")
+    with (tmp_path / "report/tables/e14-tasks.csv").open(encoding="utf-8") as file:
+        assert [row["T"] for row in csv.DictReader(file)] == ["10", "[20, 80]"]
+
+
+@pytest.mark.parametrize("view", ["cues over V", "sweep", "table V"])
+def test_a_view_that_there_is_not_is_refused(view: str, tmp_path: Path) -> None:
     (path,) = write_runs(tmp_path / "runs", "e9-queues-V", ["seed=0", "V=10"])
     places = path / "sweep.json"
-    places.write_text(places.read_text(encoding="utf-8").replace("queues over V", "cues over V"), encoding="utf-8")
+    places.write_text(places.read_text(encoding="utf-8").replace("queues over V", view), encoding="utf-8")
     with pytest.raises(
-        InputError, match="e9-queues-V: there is no view 'cues over V'; known: table, complexity, curves"
+        InputError, match=f"e9-queues-V: there is no view '{view}'; known: table, table by AXIS, complexity, curves"
     ):
         make_report([tmp_path / "runs"], tmp_path / "report")
 

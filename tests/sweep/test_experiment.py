@@ -109,6 +109,15 @@ def test_an_override_of_several_values_is_a_new_axis() -> None:
     assert run.words() == ["--seed_everything=0", "--data.tasks=[2, 3]"]
 
 
+def test_an_override_of_several_values_wins_over_what_goes_with_a_choice() -> None:
+    grid = {"what": {"a": {"V": 1, "C": 5}}}
+    also = [{"when": {"what": "a"}, "give": {"M": 200}}]
+    runs = experiment("V=10,100", "M=300,400", grid=grid, also=also).runs()
+    found = [(run.options["model.method.V"], run.options["model.method.memory"]) for run in runs]
+    assert found == [(10, 300), (10, 400), (100, 300), (100, 400)]
+    assert {run.options["trainer.rounds"] for run in runs} == {5}
+
+
 def test_several_grids_are_taken_together() -> None:
     grids = [{"method": ["FedQCL"], "V": [1, 2]}, {"method": ["FedQCL"], "delta": [0]}]
     assert names(grid=grids) == ["FedQCL-V1", "FedQCL-V2", "FedQCL-delta0"]
@@ -122,6 +131,11 @@ def test_several_grids_are_taken_together() -> None:
         ({}, r"mine: grid must hold axes, such as `seed: \[0, 1, 2\]`"),
         ({"grid": {"seed": 0}}, r"mine: grid.seed must be a list of choices, such as \[0, 1, 2\]"),
         ({"grid": {"seed": [0]}, "also": [{"method": "ER"}]}, "mine: also must hold pairs such as `{when: .*"),
+        (
+            {"grid": {"seed": [0]}, "also": [{"when": {"methd": "ER"}, "give": {"M": 2}}]},
+            "mine: also.when: there is no axis methd; known: seed, method, .*",
+        ),
+        ({"grid": {"seed": [0]}, "show": "curves"}, r"mine: show must be a list of views, such as \[curves\]"),
         ({"grid": {"speed": [0]}}, "mine: grid.speed is no option; name one, or give each choice its options"),
     ],
 )
