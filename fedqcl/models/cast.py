@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedqcl.models.beside import beside_current
+from fedqcl.models.conv import Uses
 
 
 class _CastTogether(torch.autograd.Function):
@@ -33,7 +34,7 @@ def autocast_weights(module: nn.Module) -> dict[str, Tensor]:
         module: to be called by ``torch.func.functional_call`` with what this returns.
 
     Returns:
-        bfloat16 copies of the matrices and convolution kernels, by parameter name, marked as ``cast_together``: their
+        bfloat16 copies of the matrices and convolution kernels, by parameter name, marked with :class:`Uses`: their
         gradients may come from the stream beside the current one. None outside of training under bfloat16 autocast on
         CUDA, where the layers are left to themselves.
     """
@@ -43,5 +44,5 @@ def autocast_weights(module: nn.Module) -> dict[str, Tensor]:
     weights = {name: weight for name, weight in module.named_parameters() if weight.dim() > 1 and weight.is_cuda}
     copies = dict(zip(weights, _CastTogether.apply(*weights.values()), strict=True)) if weights else {}
     for copy in copies.values():
-        copy.cast_together = True
+        copy.uses = Uses()
     return copies

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from fedqcl.models import conv
 from fedqcl.models.beside import Beside
-from fedqcl.models.conv import Conv2d, _Conv
+from fedqcl.models.conv import Conv2d, Uses, _Conv
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="streams of CUDA")
 
@@ -33,7 +34,7 @@ def test_gradients_are_those_of_a_convolution(monkeypatch: pytest.MonkeyPatch, k
     x = torch.randn(3, 4, 6, 6, generator=rng, requires_grad=True)
     weight = torch.randn(5, 4, kernel, kernel, generator=rng, requires_grad=True)
     sizes = ((stride, stride), (kernel // 2, kernel // 2))
-    y, expected = _Conv.apply(x, weight, *sizes), F.conv2d(x, weight, None, *sizes)
+    y, expected = _Conv.apply(x, weight, Uses(), *sizes), F.conv2d(x, weight, None, *sizes)
     torch.testing.assert_close(y, expected)
     upstream = torch.randn(y.shape, generator=rng)
     for mine, theirs in zip(*(torch.autograd.grad(out, [x, weight], upstream) for out in (y, expected)), strict=True):
@@ -45,7 +46,7 @@ def test_what_is_not_needed_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -
     here = Here()
     monkeypatch.setattr(conv, "beside_current", lambda: here)
     x, weight = torch.ones(1, 1, 3, 3, requires_grad=True), torch.ones(1, 1, 1, 1)
-    _Conv.apply(x, weight, (1, 1), (0, 0)).sum().backward()
+    _Conv.apply(x, weight, Uses(), (1, 1), (0, 0)).sum().backward()
     assert here.read == []
     assert x.grad is not None
     assert x.grad.tolist() == torch.ones(1, 1, 3, 3).tolist()
@@ -55,6 +56,46 @@ def test_a_layer_with_its_own_weights_is_an_ordinary_one() -> None:
     layer = Conv2d(2, 3, 3, padding=1, bias=False)
     x = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(layer(x), F.conv2d(x, layer.weight, padding=1))
+
+
+def marked(layer: Conv2d) -> Conv2d:
+    """The layer with weights that are copies, as those that are cast."""
+    weight = layer.weight.detach().clone().requires_grad_()
+    weight.uses = Uses()
+    del layer.weight
+    layer.weight = weight
+    return layer
+
+
+def test_gradients_of_weights_that_are_used_twice_are_not_left_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Here()
+    monkeypatch.setattr(conv, "beside_current", lambda: here)
+    layer = marked(Conv2d(2, 2, 3, padding=1, bias=False))
+    x = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+    (layer(layer(x)).square().sum()).backward()
+    assert here.read == []
+    weight = layer.weight.detach().clone().requires_grad_()
+    F.conv2d(F.conv2d(x, weight, padding=1), weight, padding=1).square().sum().backward()
+    assert layer.weight.grad is not None
+    torch.testing.assert_close(layer.weight.grad, weight.grad)
+    layer.weight.uses = Uses()
+    layer(x).sum().backward()
+    assert len(here.read) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"bias": True}, {"dilation": 2}, {"groups": 2}, {"padding_mode": "reflect"}, {"padding": "same"}],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_is_more_than_weights_is_an_ordinary_layer(options: dict[str, Any]) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layer = Conv2d(2, 2, 3, **{"padding": 1, "bias": False} | options)
+        x = torch.randn(2, 2, 5, 5)
+    expected = layer(x)
+    assert torch.equal(marked(layer)(x), expected)
+    assert layer.weight.uses.count == 0
 
 
 @needs_cuda
