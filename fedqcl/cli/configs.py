@@ -70,7 +70,7 @@ def find_config(name: str) -> Path:
         InputError: there is no such file.
     """
     shipped = shipped_configs()
-    known = f"shipped configs: {', '.join(shipped)}"
+    known = f"shipped configs: {', '.join(name for name in shipped if '/' not in name)}, and presets"
     if not name:
         raise InputError(f"config: has no value; give a file, or one of the {known}")
     for folder in (Path(), shipped_folder()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -50,12 +51,19 @@ def given_in_words(options: Iterable[Option]) -> Iterator[Given]:
     """
     for name, value in options:
         if not name:
-            raise InputError(f"{value}: belongs to no option; options look like --trainer.rounds 10")
+            raise InputError(f"{value}: belongs to no option; {_meant(value)}")
         if name in WITHOUT_VALUE or name == "--config" or name.endswith(".help"):
             continue
         key = ".".join(part for part in name.strip("-+").split(".") if part not in ("class_path", "init_args"))
         mapping = _mapping(value)
         yield from [Given(key, value)] if mapping is None else _flatten(key, mapping, "")
+
+
+def _meant(word: str) -> str:
+    """What a word without an option may have been meant for."""
+    if word.endswith((".yaml", ".yml")):
+        return f"did you mean --config {word}?"
+    return f"did you mean --ckpt_path {word}?" if Path(word).exists() else "options look like --trainer.rounds 10"
 
 
 def _mapping(text: str | None) -> dict[Any, Any] | None:

@@ -216,7 +216,7 @@ def _visible_gpus() -> list[str]:
 def _outcome(folder: RunFolder) -> str:
     summary = folder.read_summary()
     forgetting = summary["forgetting"]
-    forgotten = "" if forgetting is None else f", forgetting {forgetting:.3f}"
+    forgotten = "" if forgetting is None else f", forgetting {100 * forgetting:.1f} %"
     return f"accuracy {100 * summary['average_accuracy']:.1f} %{forgotten}, {summary['wall_seconds']:.0f} s"
 
 

@@ -104,6 +104,7 @@ def pareto(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> 
     ax.set_xlabel("forgetting (less is better)")
     ax.set_ylabel("average accuracy (%)")
     ax.margins(0.1)
+    ax.locator_params(axis="x", nbins=6)
     yield "", figure
 
 
@@ -209,7 +210,7 @@ def _looks() -> Iterator[dict[str, Any]]:
 def _whole_ticks(ax: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _mean_matrix(matrices: Sequence[Matrix]) -> Matrix:

@@ -26,7 +26,7 @@ class Cell:
 
     Attributes:
         at: the place, the choice by axis, without the seed.
-        runs: one a seed.
+        runs: one a seed; of one that was repeated, the first by name.
     """
 
     at: dict[str, Any]
@@ -85,7 +85,9 @@ class Section:
         return [axis for axis in names if axis == "method" or len({str(cell.at.get(axis)) for cell in self.cells}) > 1]
 
     def label(self, cell: Cell, without: Iterable[str] = ()) -> str:
-        """A cell in words: its choices but for some axes."""
+        """A cell in words: its choices but for some axes; single runs of no experiment by their names."""
+        if self.name == OTHER and len(self.cells) > 1 and all(len(other.runs) == 1 for other in self.cells):
+            return cell.runs[0].path.name
         words = [_words(axis, cell) for axis in self.axes if axis in cell.at and axis not in without]
         return ", ".join(words) or cell.method
 
@@ -101,9 +103,9 @@ def _words(axis: str, cell: Cell) -> str:
     value = cell.at.get(axis)
     if axis == "config":
         return cell.dataset
-    if axis == "method" or number(value) is None:
+    if axis == "method" or (number(value) is None and isinstance(value, str)):
         return str(value)
-    return f"{axis} {value}"
+    return f"{axis} {value:g}" if isinstance(value, float) else f"{axis} {value}"
 
 
 def number(value: Any) -> float | None:
@@ -160,7 +162,9 @@ def _cells(members: Sequence[tuple[dict[str, Any], Run]]) -> list[Cell]:
     cells: dict[str, Cell] = {}
     for place, run in [member for group in places.values() for member in group]:
         at = place | {_short(key, extra): _choice(run.settings[key]) for key in extra if key in run.settings}
-        cells.setdefault(repr(sorted(at.items(), key=repr)), Cell(at, [])).runs.append(run)
+        cell = cells.setdefault(repr(sorted(at.items(), key=repr)), Cell(at, []))
+        if run.seed not in {other.seed for other in cell.runs}:
+            cell.runs.append(run)
     return sorted(cells.values(), key=lambda cell: [order(cell.at[axis]) for axis in sorted(cell.at, key=_rank)])
 
 

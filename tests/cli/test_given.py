@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fedqcl.cli.given import Given, given_in_file, given_in_words
@@ -45,6 +47,13 @@ def test_a_mapping_in_a_word() -> None:
     assert list(given_in_words(words)) == [Given("m", "A"), Given("m.V", 3), Given("n", "{x"), Given("o", "[1]")]
 
 
-def test_a_stray_word_is_refused() -> None:
+def test_a_stray_word_is_refused_with_what_it_may_have_been_meant_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    for word, meant in (("my.yaml", "--config my.yaml"), ("runs", "--ckpt_path runs")):
+        with pytest.raises(InputError, match=rf"^{word}: belongs to no option; did you mean {meant}\?$"):
+            list(given_in_words(split_options([word])))
     with pytest.raises(InputError, match=r"^stray: belongs to no option"):
         list(given_in_words(split_options(["-q", "stray"])))

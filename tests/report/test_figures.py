@@ -16,6 +16,7 @@ nan = math.nan
 
 def run(at: dict[str, Any], accuracy: float, method: str = "FedQCL", source: str = "CIFAR100", seed: int = 0) -> Run:
     config = {
+        "seed_everything": seed,
         "model": {"method": {"class_path": f"x.{method}"}},
         "data": {"source": {"class_path": f"x.{source}"}},
     }

@@ -94,7 +94,7 @@ def test_every_run_s_configuration_is_one_click_away(page: Path) -> None:
     assert all(opened for opened, _ in found.values())
     config = yaml.safe_load(found["cifar100-FedQCL-V200-seed1"][1])
     assert (config["seed_everything"], config["model"]["method"]["init_args"]["V"]) == (1, 200)
-    assert found["cifar10-ER-seed0"][1].endswith("# </script><b>&amp;\n")
+    assert found["cifar10-fair-ER-seed0"][1].endswith("# </script><b>&amp;\n")
 
 
 @needs_browser

@@ -79,8 +79,20 @@ def test_a_run_is_in_every_experiment_and_place_it_belongs_to() -> None:
 def test_runs_of_no_experiment_are_told_apart_by_their_settings() -> None:
     (section,) = make_sections([run(V=10.0), run(V=10.0, seed=1), run(V=20.0), run(method="ER")])
     assert section.name == OTHER
-    assert [section.label(cell) for cell in section.cells] == ["ER", "FedQCL, V 10.0", "FedQCL, V 20.0"]
+    assert [section.label(cell) for cell in section.cells] == ["ER", "FedQCL, V 10", "FedQCL, V 20"]
     assert [len(cell.runs) for cell in section.cells] == [1, 2, 1]
+
+
+def test_single_runs_of_no_experiment_go_by_their_names() -> None:
+    (section,) = make_sections([run(V=10.0), run(V=20.0), run(method="ER")])
+    assert [section.label(cell) for cell in section.cells] == ["ER-0", "FedQCL-0", "FedQCL-0"]
+
+
+def test_a_run_that_was_repeated_counts_once() -> None:
+    (section,) = make_sections([run(0.4), run(0.4), run(0.6, seed=1)])
+    (cell,) = section.cells
+    assert [one.seed for one in cell.runs] == [0, 1]
+    assert cell.mean("average_accuracy") == pytest.approx(0.5)
 
 
 def test_order() -> None:
