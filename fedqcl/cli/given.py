@@ -51,7 +51,7 @@ def given_in_words(options: Iterable[Option]) -> Iterator[Given]:
     """
     for name, value in options:
         if not name:
-            raise InputError(f"{value}: belongs to no option; {_meant(value)}")
+            raise InputError(f"{value}: belongs to no option; {_meant(str(value))}")
         if name in WITHOUT_VALUE or name == "--config" or name.endswith(".help"):
             continue
         key = ".".join(part for part in name.strip("-+").split(".") if part not in ("class_path", "init_args"))
