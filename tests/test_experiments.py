@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import matplotlib.backends.backend_agg  # noqa: F401  once for all runs, which are forked
 import pytest
 
 from fedqcl.cli import main

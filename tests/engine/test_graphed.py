@@ -65,7 +65,7 @@ def rounds(
     precision: Literal["32-true", "bf16-mixed"] = "32-true",
 ) -> list[Moment]:
     """Two rounds of each of three tasks: three of five clients at a time, on two seats."""
-    source = Toy(per_class=45, noise=150)
+    source = Toy(per_class=45 if accelerator == "cuda" else 15, noise=150)
     data = toy_data(source, num_clients=5, alpha=1.0, batch_size=4, scenario=scenario, seed=1)
     skip_if_refused(learner.method, data.spec)
     data.shards[1][2] = np.array([], np.int64)
