@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from pathlib import Path
 
 from fedqcl.cli.configs import shipped_configs, shipped_experiments
 from fedqcl.cli.lean import put_off_transformers
+from fedqcl.cli.words import did_you_mean
 from fedqcl.errors import ClientError, InputError, RankError, account
 from fedqcl.preemption import requeue_noted
 from fedqcl.version import __version__
@@ -93,9 +93,9 @@ def _without_command(words: list[str]) -> str:
         command = next((word for word in words if word in COMMANDS), "fit")
         rest = [word for word in words if word != command]
         raise InputError(f"{words[0]}: options come after the command; say `fedqcl {command} {' '.join(rest)}`")
-    near = difflib.get_close_matches(words[0], COMMANDS, n=1)
-    hint = f"did you mean {near[0]}? There are" if near else "there are"
-    raise InputError(f"{words[0]}: there is no such command; {hint} {', '.join(COMMANDS)}")
+    hint = did_you_mean(words[0], list(COMMANDS))
+    there = "There" if hint else "there"
+    raise InputError(f"{words[0]}: there is no such command; {hint}{there} are {', '.join(COMMANDS)}")
 
 
 def _help() -> str:

@@ -1,7 +1,9 @@
 """A section's figures: curves over the tasks, accuracy against forgetting, sweeps over an axis, and queues.
 
-Each function returns figures by name, one for each data set and quantity, so that a page can put them in as many
-columns as fit. They are drawn from the cells' means over seeds, with the standard deviation where there is one.
+There is one for each data set and quantity, so that a page can put them in as many columns as fit. They are drawn from
+the cells' means over seeds, with the standard deviation where there is one. A view's function takes the section, for
+the words of a label; those of its cells that are to be drawn, one or more of one data set; and the axis, where the view
+has one. It yields pairs of a name, blank for a figure that is alone, and the figure.
 """
 
 from __future__ import annotations
@@ -50,25 +52,15 @@ def draw(section: Section, view: str) -> Figures:
     figures = {}
     for dataset, cells in section.panels().items():
         shown = [cell for cell in cells if not axis or axis in cell.at]
-        for name, figure in drawers[kind](section, shown, axis, dataset) if shown else []:
+        for name, figure in drawers[kind](section, shown, axis) if shown else []:
             figures["-".join([*view.split()[:1], *rest[-1:], dataset, name]).replace(" ", "_").strip("-")] = figure
     return figures
 
 
-def curves(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> Iterator[tuple[str, Figure]]:
-    """Average accuracy and forgetting after each task, a line a cell.
-
-    Args:
-        section: the runs, for the words of a label.
-        cells: those to draw, of one data set.
-        axis: not looked at.
-        dataset: the data set, for the title.
-
-    Yields:
-        The name of a figure, blank if there is one alone, and the figure.
-    """
+def curves(section: Section, cells: Sequence[Cell], axis: str) -> Iterator[tuple[str, Figure]]:
+    """Average accuracy and forgetting after each task, a line a cell."""
     for name, (label, factor, quantity) in _CURVES.items():
-        figure, ax = _axes(f"{label.partition(' (')[0].capitalize()} after each task", dataset)
+        figure, ax = _axes(f"{label.partition(' (')[0].capitalize()} after each task", cells[0].dataset)
         for look, cell in zip(_looks(), cells, strict=False):
             over_runs = list(zip(*(quantity(run.accuracy) for run in cell.runs), strict=False))
             points = [(factor * mean(values), factor * deviation(values)) for values in over_runs]
@@ -80,21 +72,11 @@ def curves(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> 
         yield name, figure
 
 
-def pareto(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> Iterator[tuple[str, Figure]]:
-    """Accuracy against forgetting, a point a cell; with choices of one numeric axis alone, in their order.
-
-    Args:
-        section: the runs, for the words of a label.
-        cells: those to draw, of one data set.
-        axis: not looked at.
-        dataset: the data set, for the title.
-
-    Yields:
-        The name of a figure, blank if there is one alone, and the figure.
-    """
+def pareto(section: Section, cells: Sequence[Cell], axis: str) -> Iterator[tuple[str, Figure]]:
+    """Accuracy against forgetting, a point a cell; with choices of one numeric axis alone, in their order."""
     swept = _only_numeric_axis(section, cells)
     note = f", {swept} beside each point" if swept else ""
-    figure, ax = _axes("Accuracy against forgetting", f"{dataset}{note}")
+    figure, ax = _axes("Accuracy against forgetting", f"{cells[0].dataset}{note}")
     if swept:
         _path(ax, [cell for group in by_choice(cells, swept).values() for cell in group], swept)
     else:
@@ -108,24 +90,14 @@ def pareto(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> 
     yield "", figure
 
 
-def sweep(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> Iterator[tuple[str, Figure]]:
-    """Accuracy, forgetting and last-task accuracy over the choices of an axis, evenly spaced, a line for each rest.
-
-    Args:
-        section: the runs, for the words of a label.
-        cells: those to draw, of one data set.
-        axis: whose choices lie along the figure.
-        dataset: the data set, for the title.
-
-    Yields:
-        The name of a figure, blank if there is one alone, and the figure.
-    """
+def sweep(section: Section, cells: Sequence[Cell], axis: str) -> Iterator[tuple[str, Figure]]:
+    """Accuracy, forgetting and last-task accuracy over the choices of an axis, evenly spaced, a line for each rest."""
     choices = list(by_choice(cells, axis))
     lines: dict[str, list[Cell]] = {}
     for cell in cells:
         lines.setdefault(section.label(cell, ["config", axis]), []).append(cell)
     for name, (label, factor, key) in _SWEPT.items():
-        figure, ax = _axes(f"{label.partition(' (')[0].capitalize()} over {axis}", dataset)
+        figure, ax = _axes(f"{label.partition(' (')[0].capitalize()} over {axis}", cells[0].dataset)
         for look, (line, members) in zip(_looks(), lines.items(), strict=False):
             there = {cell.at[axis]: (factor * cell.mean(key), factor * cell.std(key)) for cell in members}
             _line(ax, range(len(choices)), [there.get(choice, (math.nan, math.nan)) for choice in choices], line, look)
@@ -138,18 +110,8 @@ def sweep(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> I
         yield name, figure
 
 
-def queues(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> Iterator[tuple[str, Figure]]:
-    """The queue matrix at each choice of an axis, in colours that mean the same in all of them.
-
-    Args:
-        section: the runs, for the words of a label.
-        cells: those to draw, of one data set.
-        axis: not looked at.
-        dataset: the data set, for the title.
-
-    Yields:
-        The name of a figure, blank if there is one alone, and the figure.
-    """
+def queues(section: Section, cells: Sequence[Cell], axis: str) -> Iterator[tuple[str, Figure]]:
+    """The queue matrix at each choice of an axis, in colours that mean the same in all of them."""
     matrices = {}
     for cell in cells:
         runs = [run.queues for run in cell.runs if len(run.queues) > 1]  # one task has no past
@@ -158,7 +120,7 @@ def queues(section: Section, cells: Sequence[Cell], axis: str, dataset: str) -> 
     high = max((value for matrix in matrices.values() for value in style.known(matrix)), default=0.0)
     for label, matrix in matrices.items():
         figure, ax = style.square(len(matrix) - 1)
-        draw_queue_heatmap(ax, matrix, len(matrix), f"{label}, {dataset}", high)
+        draw_queue_heatmap(ax, matrix, len(matrix), f"{label}, {cells[0].dataset}", high)
         yield label, figure
 
 
