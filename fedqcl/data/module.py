@@ -211,9 +211,13 @@ def _in_columns(images: Images, labels: np.ndarray) -> Images:
 
 def _channel_statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of every channel, images in 0..1: ``[C]`` float64 each; a flat channel has std 1."""
-    channels = range(x.shape[3])
-    counts = np.stack([np.bincount(x[..., c].ravel(), minlength=256) for c in channels]).astype(np.float64)
+    counts = np.stack([_histogram(x[..., c]) for c in range(x.shape[3])]).astype(np.float64)
     values = np.arange(256) / 255
     mean = counts @ values / counts.sum(1)
     std = np.sqrt(np.maximum(counts @ values**2 / counts.sum(1) - mean**2, 0))
     return mean, np.where(std > 0, std, 1.0)
+
+
+def _histogram(x: np.ndarray) -> np.ndarray:
+    """How often each of the 256 values occurs; NumPy's own would first make 64-bit numbers of them."""
+    return torch.bincount(torch.from_numpy(x).flatten(), minlength=256).numpy()

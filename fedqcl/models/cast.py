@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,20 +12,28 @@ from fedqcl.models.beside import beside_current
 from fedqcl.models.conv import Uses
 
 
+def _copies(tensors: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """All tensors in another type, by one kernel on CUDA."""
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    if tensors[0].is_cuda and all(a.stride() == b.stride() for a, b in zip(tensors, copies, strict=True)):
+        from fedqcl.models.copy_triton import copy_together
+
+        copy_together(tensors, copies)
+    else:
+        torch._foreach_copy_(copies, list(tensors))
+    return tuple(copies)
+
+
 class _CastTogether(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
-        copies = [torch.empty_like(weight, dtype=torch.bfloat16) for weight in weights]
-        torch._foreach_copy_(copies, list(weights))
-        return tuple(copies)
+        return _copies(weights, torch.bfloat16)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         if grads[0].is_cuda:
             beside_current().join()
-        copies = [torch.empty_like(grad, dtype=torch.float32) for grad in grads]
-        torch._foreach_copy_(copies, list(grads))
-        return tuple(copies)
+        return _copies(grads, torch.float32)
 
 
 def autocast_weights(module: nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A convolution whose two gradients are worked out side by side."""
+"""A convolution whose two gradients are worked out side by side where they leave each other room."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fedqcl.models.beside import beside_current
+
+# Numbers of a result up to which two kernels share a GPU well; those of larger ones fill it by themselves.
+FITS_BESIDE = 2**21
 
 
 @dataclass
@@ -42,7 +45,7 @@ class _Conv(torch.autograd.Function):
             return grads[:2]
 
         of_x, of_weight = ctx.needs_input_grad[:2]
-        if not (of_weight and ctx.uses.count == 1):
+        if not (of_weight and ctx.uses.count == 1 and grad.numel() <= FITS_BESIDE):
             return (*gradients(of_x, of_weight), None, None, None)
         with beside_current().work(grad, x):
             _, grad_weight = gradients(False, True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedqcl.models.norm import BatchNormReLU
 
 # What changes from layer to layer and from task to task: kernels are compiled once for all of its values.
-VARYING = ["first", "other", "slices", "parts", "relu", "joined"]
+VARYING = ["first", "other", "slices", "parts", "relu", "joined", "twin_given"]
 SMALL_ROWS = 2048
 # Numbers that a program asks for before it waits, and programs of a kernel: half of the GPU's multiprocessors, as other
 # clients' kernels run beside it.
@@ -110,9 +110,10 @@ def _write_output(value, shortcut, y, at, inside, relu, joined):
 
 
 @triton.jit
-def _behind_relu(grad, y, at, inside, normal, gamma, beta, relu, joined):
-    """The gradient behind the ReLU, whose sign is worked out again where no shortcut was added."""
+def _behind_relu(grad, twin, y, at, inside, normal, gamma, beta, relu, joined, twin_given):
+    """The sum of both gradients behind the ReLU, whose sign is worked out again where no shortcut was added."""
     value = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
+    value += tl.load(twin + at, mask=inside & (twin_given != 0), other=0.0).to(tl.float32)
     output = tl.load(y + at, mask=inside & (joined != 0), other=0.0).to(tl.float32)
     output = tl.where(joined != 0, output, normal * gamma + beta)
     return tl.where((relu == 0) | (output > 0), value, 0.0)
@@ -143,9 +144,9 @@ def _small_forward(
 
 @triton.jit(do_not_specialize=VARYING)
 def _small_backward(
-    grad, x, y, weight, bias, mean, rstd, total_out, moment_out, arrived, grad_x, grad_shortcut,
+    grad, twin, x, y, weight, bias, mean, rstd, total_out, moment_out, arrived, grad_x, grad_shortcut,
     grad_weight, grad_bias, first, other, parts, C,
-    relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    relu, joined, twin_given, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, columns = tl.program_id(1), _columns(BLOCK_C)
     start, length = _part(part, first, other)
@@ -156,7 +157,8 @@ def _small_backward(
     gamma = tl.load(weight + columns)[None, :]
     centre = tl.load(mean + part * C + columns)[None, :]
     normal = tl.where(inside, (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale, 0.0)
-    value = _behind_relu(grad, y, at, inside, normal, gamma, tl.load(bias + columns)[None, :], relu, joined)
+    beta = tl.load(bias + columns)[None, :]
+    value = _behind_relu(grad, twin, y, at, inside, normal, gamma, beta, relu, joined, twin_given)
     tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside & (joined != 0))
     total = tl.sum(value, 0)
     moment = tl.sum(value * normal, 0)
@@ -220,9 +222,9 @@ def _forward(
 
 @triton.jit(do_not_specialize=VARYING)
 def _sum_backward(
-    grad, x, y, weight, bias, mean, rstd, sums, arrived, total_out, moment_out, grad_shortcut,
+    grad, twin, x, y, weight, bias, mean, rstd, sums, arrived, total_out, moment_out, grad_shortcut,
     first, other, slices, C,
-    relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    relu, joined, twin_given, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
     start, length = _part(part, first, other)
@@ -238,7 +240,7 @@ def _sum_backward(
         inside = (row + rows < high)[:, None]
         at = (start + row + rows)[:, None] * C + columns[None, :]
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale
-        value = _behind_relu(grad, y, at, inside, normal, gamma, beta, relu, joined)
+        value = _behind_relu(grad, twin, y, at, inside, normal, gamma, beta, relu, joined, twin_given)
         tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside & (joined != 0))
         total += value
         moment += value * normal
@@ -253,9 +255,9 @@ def _sum_backward(
 
 @triton.jit(do_not_specialize=VARYING)
 def _backward(
-    grad, x, weight, bias, mean, rstd, total_in, moment_in, grad_x, grad_weight, grad_bias,
+    grad, twin, x, weight, bias, mean, rstd, total_in, moment_in, grad_x, grad_weight, grad_bias,
     first, other, slices, parts, C,
-    relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    relu, joined, twin_given, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
     start, length = _part(part, first, other)
@@ -273,7 +275,7 @@ def _backward(
         inside = (row + rows < high)[:, None]
         at = (start + row + rows)[:, None] * C + columns[None, :]
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale
-        value = _behind_relu(grad, x, at, inside, normal, gamma, beta, relu, joined)
+        value = _behind_relu(grad, twin, x, at, inside, normal, gamma, beta, relu, joined, twin_given)
         value = scale * gamma * (value - total - normal * moment)
         tl.store(grad_x + at, value.to(grad_x.dtype.element_ty), mask=inside)
 
@@ -313,7 +315,7 @@ class _Layout:
 class _FusedBatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shortcut: Tensor | None, weight: Tensor, bias: Tensor,
-                norm: BatchNormReLU, parts: tuple[int, ...]) -> Tensor:  # fmt: skip
+                norm: BatchNormReLU, parts: tuple[int, ...]) -> tuple[Tensor, Tensor]:  # fmt: skip
         x = x.contiguous(memory_format=torch.channels_last)
         if shortcut is not None:
             shortcut = shortcut.contiguous(memory_format=torch.channels_last)
@@ -333,33 +335,36 @@ class _FusedBatchNorm(torch.autograd.Function):
             _sum_forward[layout.grid](x, layout.sums(x), arrived, mean, rstd, norm.eps, **sizes)
             _forward[layout.grid](*inputs, *running, **flags, **sizes)
         ctx.save_for_backward(x, y if ctx.joined else x, weight, bias, mean, rstd, arrived)
-        return y
+        ctx.set_materialize_grads(False)
+        return y, y.detach()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         x, y, weight, bias, mean, rstd, arrived = ctx.saved_tensors
         layout: _Layout = ctx.layout
-        grad = grad.contiguous(memory_format=torch.channels_last)
+        given = [grad.contiguous(memory_format=torch.channels_last) for grad in upstream if grad is not None]
+        grad, twin = given[0], given[-1]
         total, moment = layout.results(x)
         grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
         grad_shortcut = torch.empty_like(x) if ctx.joined else grad_x
         known, grads = (weight, bias, mean, rstd), (grad_weight, grad_bias)
         sizes = {**layout.rows, **layout.blocks}
-        flags = {"relu": ctx.relu, "joined": ctx.joined}
+        flags = {"relu": ctx.relu, "joined": ctx.joined, "twin_given": len(given) - 1}
         if layout.small:
             _small_backward[layout.grid](
-                grad, x, y, *known, total, moment, arrived, grad_x, grad_shortcut, *grads,
+                grad, twin, x, y, *known, total, moment, arrived, grad_x, grad_shortcut, *grads,
                 parts=layout.parts, **flags, **sizes,
             )  # fmt: skip
         else:
             sizes |= {"slices": layout.slices}
             _sum_backward[layout.grid](
-                grad, x, y, *known, layout.sums(x), arrived, total, moment, grad_shortcut, **flags, **sizes
+                grad, twin, x, y, *known, layout.sums(x), arrived, total, moment, grad_shortcut, **flags, **sizes
             )
-            # What goes to the shortcut is the gradient behind the ReLU: no need to look at its sign again.
-            upstream, relu = (grad_shortcut, 0) if ctx.joined else (grad, ctx.relu)
+            if ctx.joined:
+                # What goes to the shortcut is the gradient behind the ReLU: no need to look at its sign again.
+                grad, flags = grad_shortcut, {"relu": 0, "joined": 0, "twin_given": 0}
             _backward[layout.grid](
-                upstream, x, *known, total, moment, grad_x, *grads, parts=layout.parts, relu=relu, joined=0, **sizes
+                grad, twin, x, *known, total, moment, grad_x, *grads, parts=layout.parts, **flags, **sizes
             )
         return grad_x, grad_shortcut if ctx.joined else None, grad_weight, grad_bias, None, None
 
@@ -373,6 +378,12 @@ def fused_batch_norm(norm: BatchNormReLU, x: Tensor, shortcut: Tensor | None, pa
             2^31 elements.
         shortcut: added before the ReLU, the same shape; may be None.
         parts: sizes of the parts, adding up to ``n``, all but the first equal.
+
+    Returns:
+        The result, whose attribute ``twin`` is itself once more, for a second use: the gradients of the two are added
+        up by the kernels.
     """
-    y: Tensor = _FusedBatchNorm.apply(x, shortcut, norm.weight, norm.bias, norm, parts)
-    return y
+    y, twin = _FusedBatchNorm.apply(x, shortcut, norm.weight, norm.bias, norm, parts)
+    y.twin = twin
+    fused: Tensor = y
+    return fused

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fedqcl.models.base import Net
 from fedqcl.models.conv import Conv2d
-from fedqcl.models.norm import BatchNormReLU
+from fedqcl.models.norm import BatchNormReLU, twin
 from fedqcl.types import Count
 
 
@@ -56,7 +56,7 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[n, inputs, H, W]`` to ``[n, outputs, H / stride, W / stride]``."""
-        y: Tensor = self.second(self.first(x), self.shortcut(x))
+        y: Tensor = self.second(self.first(x), self.shortcut(twin(x)))
         return y
 
 

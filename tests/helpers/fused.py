@@ -14,12 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedqcl.models.norm import BatchNormReLU
+from fedqcl.models.norm import BatchNormReLU, twin
 
 
 @dataclass(frozen=True)
 class Case:
-    """A layer and its batch, whether a part of the batch counts as small, and how many training steps are taken."""
+    """A layer and its batch, whether a part of the batch counts as small, how many training steps are taken, and
+    whether the output is used twice."""
 
     channels: int
     parts: tuple[int, ...]
@@ -28,6 +29,7 @@ class Case:
     small: bool
     dtype: str = "float32"
     steps: int = 1
+    twice: bool = False
 
 
 # What is done behind the normalisation has little to do with the sizes: each gets two of the four ways in turn.
@@ -43,6 +45,7 @@ CASES = {
         ),
         *(Case(64, (3, 5, 5), True, True, small, dtype="bfloat16") for small in (False, True)),
         *(Case(64, (3, 5, 5), True, False, small, steps=2) for small in (False, True)),
+        *(Case(64, (3, 5, 5), True, *way, twice=True) for way in product((False, True), repeat=2)),
     )
 }
 
@@ -87,7 +90,9 @@ def differences(case: Case, device: str) -> dict[str, float]:
 
         with patch.object(norm_triton, "SMALL_ROWS", 512 if case.small else 0):
             y = norm_triton.fused_batch_norm(norm, inputs[0], inputs[1] if case.shortcut else None, case.parts)
-        gradients = torch.autograd.grad(y, [*inputs, norm.weight, norm.bias], upstream)
+        # Used twice, with gradients that add up to the same.
+        uses, shares = ([y, twin(y)], [0.25 * upstream, 0.75 * upstream]) if case.twice else ([twin(y)], [upstream])
+        gradients = torch.autograd.grad(uses, [*inputs, norm.weight, norm.bias], shares)
         exact_gradients = torch.autograd.grad(expected, [*exact, weight, bias], upstream.double())
 
         pairs = {"output": (y, expected)}

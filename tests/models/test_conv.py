@@ -52,6 +52,19 @@ def test_what_is_not_needed_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -
     assert x.grad.tolist() == torch.ones(1, 1, 3, 3).tolist()
 
 
+def test_large_gradients_are_worked_out_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Here()
+    monkeypatch.setattr(conv, "beside_current", lambda: here)
+    x, weight = torch.ones(2, 1, 3, 3, requires_grad=True), torch.ones(1, 1, 1, 1, requires_grad=True)
+    for limit, read in ((18, 2), (17, 0)):
+        here.read.clear()
+        monkeypatch.setattr(conv, "FITS_BESIDE", limit)
+        _Conv.apply(x, weight, Uses(), (1, 1), (0, 0)).sum().backward()
+        assert len(here.read) == read
+    assert weight.grad is not None
+    assert weight.grad.item() == 36
+
+
 def test_a_layer_with_its_own_weights_is_an_ordinary_one() -> None:
     layer = Conv2d(2, 3, 3, padding=1, bias=False)
     x = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(0))
