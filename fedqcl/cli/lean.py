@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 
-def put_off_transformers() -> None:
+@contextmanager
+def lean_imports() -> Iterator[None]:
+    """Import what is inside without what is not needed, and without ever looking for garbage in it.
+
+    The libraries are a million objects that stay until the end, when Python would look at each of them once more.
+    Where PyTorch is there already, nothing is done.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        _put_off_transformers()
+        yield
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
+
+
+def _put_off_transformers() -> None:
     """Import torchmetrics, which Lightning needs, without the transformers that it would bring in where it finds them.
 
     It does so for one metric of texts, which takes a second or more of every start, and ends it if the two do not fit

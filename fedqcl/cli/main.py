@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fedqcl.cli.configs import shipped_configs, shipped_experiments
-from fedqcl.cli.lean import put_off_transformers
+from fedqcl.cli.lean import lean_imports
 from fedqcl.cli.words import did_you_mean
 from fedqcl.errors import ClientError, InputError, RankError, account
 from fedqcl.preemption import requeue_noted
@@ -72,9 +72,8 @@ def _run(command: str, words: list[str]) -> int:
 
         return sweep(words)
     with requeue_noted():
-        put_off_transformers()
-        from fedqcl.cli.lightning import run
-
+        with lean_imports():
+            from fedqcl.cli.lightning import run
         run(command, words)
     return 0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedqcl.cli.configs import find_experiment, read_experiment, shipped_experiments
-from fedqcl.cli.lean import put_off_transformers
+from fedqcl.cli.lean import lean_imports
 from fedqcl.cli.words import Parser
 from fedqcl.errors import InputError
 from fedqcl.preemption import requeue_noted
@@ -135,8 +135,8 @@ def _whole_config(planned: Planned) -> dict[str, Any]:
 
 @functools.cache
 def _parsed(words: tuple[str, ...]) -> dict[str, Any]:
-    put_off_transformers()
-    from fedqcl.cli.lightning import whole_config
+    with lean_imports():
+        from fedqcl.cli.lightning import whole_config
 
     return whole_config(list(words))
 

@@ -13,6 +13,7 @@ from fedqcl.engine.eager import Precision, Watch, take_step
 from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
 from fedqcl.learner import Learner
+from fedqcl.models.launch import launch
 
 # Steps whose images are gathered at once, ahead of the steps: enough for large kernels, little memory.
 AHEAD = 64
@@ -69,6 +70,8 @@ class CapturedStep:
         self.cuda_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.cuda_stream):
             self.fill(0)
+            with launch.compiling():  # kernels of the first step of all would else be compiled one after another
+                self._step()
             for _ in range(WARM_UP):
                 self._step()
                 self.position.zero_()

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedqcl.models.launch import launch
+
 # Numbers that a program copies: small, so that the last programs of a kernel do not leave the GPU to themselves.
 BLOCK = 4096
 
@@ -37,4 +39,4 @@ def copy_together(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
     """
     sizes = tuple(source.numel() for source in sources)
     first = (0, *accumulate(triton.cdiv(size, BLOCK) for size in sizes))
-    _copy[(first[-1],)](tuple(sources), tuple(targets), FIRST=first, SIZES=sizes, BLOCK=BLOCK)
+    launch(_copy, (first[-1],), tuple(sources), tuple(targets), FIRST=first, SIZES=sizes, BLOCK=BLOCK)

@@ -18,6 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedqcl.models.launch import launch
+
 if TYPE_CHECKING:
     from fedqcl.models.norm import BatchNormReLU
 
@@ -287,8 +289,9 @@ class _Layout:
         self.C, area = x.shape[1], x.shape[2] * x.shape[3]
         self.parts, longest = len(parts), max(parts) * area
         self.small = longest <= SMALL_ROWS
-        block_c = min(16 if self.small else 64, self.C)
-        block_r = triton.next_power_of_2(longest) if self.small else TILE // block_c
+        whole = triton.next_power_of_2(longest)
+        block_c = min(max(16, TILE // whole) if self.small else 64, 64, self.C)
+        block_r = whole if self.small else TILE // block_c
         share = -(-PROGRAMS // (self.parts * self.C // block_c))
         self.slices = 1 if self.small else min(-(-longest // block_r), share)
         self.grid = (self.C // block_c, self.parts, self.slices)
@@ -329,11 +332,11 @@ class _FusedBatchNorm(torch.autograd.Function):
         sizes = {**layout.rows, **layout.blocks}
         flags = {"parts": layout.parts, "relu": ctx.relu, "joined": ctx.joined}
         if layout.small:
-            _small_forward[layout.grid](*inputs, arrived, *running, **flags, **sizes)
+            launch(_small_forward, layout.grid, *inputs, arrived, *running, **flags, **sizes)
         else:
             sizes |= {"slices": layout.slices}
-            _sum_forward[layout.grid](x, layout.sums(x), arrived, mean, rstd, norm.eps, **sizes)
-            _forward[layout.grid](*inputs, *running, **flags, **sizes)
+            launch(_sum_forward, layout.grid, x, layout.sums(x), arrived, mean, rstd, norm.eps, **sizes)
+            launch(_forward, layout.grid, *inputs, *running, **flags, **sizes)
         ctx.save_for_backward(x, y if ctx.joined else x, weight, bias, mean, rstd, arrived)
         ctx.set_materialize_grads(False)
         return y, y.detach()
@@ -351,21 +354,19 @@ class _FusedBatchNorm(torch.autograd.Function):
         sizes = {**layout.rows, **layout.blocks}
         flags = {"relu": ctx.relu, "joined": ctx.joined, "twin_given": len(given) - 1}
         if layout.small:
-            _small_backward[layout.grid](
-                grad, twin, x, y, *known, total, moment, arrived, grad_x, grad_shortcut, *grads,
-                parts=layout.parts, **flags, **sizes,
-            )  # fmt: skip
+            results: tuple[Tensor, ...] = (total, moment, arrived, grad_x, grad_shortcut, *grads)
+            flags["parts"] = layout.parts
+            launch(_small_backward, layout.grid, grad, twin, x, y, *known, *results, **flags, **sizes)
         else:
             sizes |= {"slices": layout.slices}
-            _sum_backward[layout.grid](
-                grad, twin, x, y, *known, layout.sums(x), arrived, total, moment, grad_shortcut, **flags, **sizes
-            )
+            results = (layout.sums(x), arrived, total, moment, grad_shortcut)
+            launch(_sum_backward, layout.grid, grad, twin, x, y, *known, *results, **flags, **sizes)
             if ctx.joined:
                 # What goes to the shortcut is the gradient behind the ReLU: no need to look at its sign again.
-                grad, flags = grad_shortcut, {"relu": 0, "joined": 0, "twin_given": 0}
-            _backward[layout.grid](
-                grad, twin, x, *known, total, moment, grad_x, *grads, parts=layout.parts, **flags, **sizes
-            )
+                grad, flags = grad_shortcut, dict.fromkeys(flags, 0)
+            flags["parts"] = layout.parts
+            results = (total, moment, grad_x, *grads)
+            launch(_backward, layout.grid, grad, twin, x, *known, *results, **flags, **sizes)
         return grad_x, grad_shortcut if ctx.joined else None, grad_weight, grad_bias, None, None
 
 

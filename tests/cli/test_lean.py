@@ -5,10 +5,11 @@ from pathlib import Path
 from tests.helpers.process import REPOSITORY, run_python
 
 START = """
-import contextlib, sys
+import contextlib, gc, sys
 from fedqcl.cli import main
 with contextlib.suppress(SystemExit):
     main(["fit", "--config=cifar10.yaml", "--print_config"])
+print(gc.isenabled(), gc.get_freeze_count() > 100_000)
 print([name for name in ("wandb", "sklearn", "transformers") if name in sys.modules])
 from torchmetrics.functional.text.bert import AutoModel
 print(AutoModel.from_pretrained)
@@ -22,4 +23,8 @@ def test_a_run_starts_without_what_it_may_need_later_or_never(tmp_path: Path) ->
     metadata.write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 5.0\n", encoding="utf-8")
     code = "class AutoModel:\n    from_pretrained = 'used'\n\nclass AutoTokenizer: ...\n"
     (tmp_path / "transformers.py").write_text(code, encoding="utf-8")
-    assert run_python("-c", START, PYTHONPATH=f"{REPOSITORY}:{tmp_path}").stdout.splitlines()[-2:] == ["[]", "used"]
+    assert run_python("-c", START, PYTHONPATH=f"{REPOSITORY}:{tmp_path}").stdout.splitlines()[-3:] == [
+        "True True",
+        "[]",
+        "used",
+    ]
