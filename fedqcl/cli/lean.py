@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+# A second each and more, for metrics of texts and of sounds.
+NOT_NEEDED = ("transformers", "scipy.signal")
 
 
 @contextmanager
@@ -25,7 +28,7 @@ def lean_imports() -> Iterator[None]:
     collects = gc.isenabled()
     gc.disable()
     try:
-        _put_off_transformers()
+        _put_off(NOT_NEEDED)
         yield
     finally:
         gc.freeze()
@@ -33,19 +36,21 @@ def lean_imports() -> Iterator[None]:
             gc.enable()
 
 
-def _put_off_transformers() -> None:
-    """Import torchmetrics, which Lightning needs, without the transformers that it would bring in where it finds them.
+def _put_off(names: Sequence[str]) -> None:
+    """Import torchmetrics, which Lightning needs, without modules that it would bring in where it finds them.
 
-    It does so for one metric of texts, which takes a second or more of every start, and ends it if the two do not fit
-    together. That metric still works: its classes are looked up when they are first used.
+    It does so for a few of its metrics, which go on working: what they take from these modules is looked up when it is
+    first used.
     """
-    if "transformers" in sys.modules or "torchmetrics" in sys.modules:
+    if "torchmetrics" in sys.modules:
         return
-    sys.modules["transformers"] = _StandIn("transformers")
+    missing = [name for name in names if name not in sys.modules]
+    sys.modules |= {name: _StandIn(name) for name in missing}
     try:
         importlib.import_module("torchmetrics")
     finally:
-        del sys.modules["transformers"]
+        for name in missing:
+            del sys.modules[name]
 
 
 class _StandIn(ModuleType):
