@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 from fedqcl.engine.eager import Precision, Watch, take_step
 from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
+from fedqcl.kernels import launch
 from fedqcl.learner import Learner
-from fedqcl.models.launch import launch
 
 # Steps whose images are gathered at once, ahead of the steps: enough for large kernels, little memory.
 AHEAD = 64

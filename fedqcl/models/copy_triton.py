@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedqcl.models.launch import launch
+from fedqcl.kernels import launch
 
 # Numbers that a program copies: small, so that the last programs of a kernel do not leave the GPU to themselves.
 BLOCK = 4096

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedqcl.models.launch import launch
+from fedqcl.kernels import launch
 
 if TYPE_CHECKING:
     from fedqcl.models.norm import BatchNormReLU

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedqcl.models.launch import Launcher
+from fedqcl.kernels import Launcher
 
 
 class Kernel:
