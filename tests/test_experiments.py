@@ -38,6 +38,7 @@ FEW = {
     "replay": ["weight=0.5"],
     "authors": ["what=FedQCL"],
     "controls": ["control=joint", "alpha=1e5"],
+    "settings": ["scenario=task", "V=50,100", "delta=0.05"],
 }
 # The whole grids, but for tasks that ten digits cannot be split into.
 ALL: dict[str, list[str]] = {name: [] for name in FEW} | {"e14-tasks": ["T=2,5,10"]}
@@ -123,7 +124,7 @@ def test_two_choices_of_every_experiment() -> None:
     check(sweep_and_report(FEW, jobs="2"))
     # FedAvg and FedQCL in either scenario, and FedQCL once each for M, V, delta, alpha, N, R, T and online, and at its
     # own learning rate; three other ways to replay, the authors' FedQCL, and joint training in either scenario.
-    assert len(list(Path("runs").glob("*/*/summary.json"))) == 19
+    assert len(list(Path("runs").glob("*/*/summary.json"))) == 21
 
 
 @pytest.mark.slow

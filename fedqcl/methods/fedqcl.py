@@ -77,9 +77,10 @@ class FedQCL(Method):
         queue_loss: the replay loss as the queues measure it. ``batches``: the mean cross-entropy of a task's stored
             samples times the number of batches they fill (the scale of the authors' code, which sums over batches);
             ``mean``: the mean itself, as the paper writes it.
-        queue_scope: the classes among which the queues measure in the class-incremental scenario: those of ``past``
-            tasks, which the model at the task's start knew as well; or all ``seen``, the current ones included, so that
-            what these take from the past ones counts as forgetting.
+        queue_scope: the classes among which the queues measure in the class-incremental scenario: all ``seen``, the
+            current ones included, so that what these take from the past ones counts as forgetting; or those of ``past``
+            tasks alone, which the model at the task's start knew as well. That hides most of what is forgotten there,
+            and leaves the queues empty.
         initial_queue: what a task's queue starts with when the task ends.
         normalise: what the objective is divided by: nothing; ``V``, so that the learning rate is that of other methods;
             or ``V+sumQ``, so that it is a weighted mean.
@@ -97,7 +98,7 @@ class FedQCL(Method):
         memory: Count = 500,
         replay_batch: Count = 13,
         queue_loss: Literal["batches", "mean"] = "batches",
-        queue_scope: Literal["past", "seen"] = "past",
+        queue_scope: Literal["seen", "past"] = "seen",
         initial_queue: NonNegative = 0.0,
         normalise: Literal["none", "V", "V+sumQ"] = "none",
         logit_matching: NonNegative = 0.5,

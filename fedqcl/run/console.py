@@ -234,8 +234,9 @@ def _state(value: float | list[float]) -> str:
 
 
 def _some(classes: Sequence[str]) -> str:
-    """All of a few names, of many the first and the last."""
-    return ", ".join(classes if len(classes) <= 4 else [*classes[:2], f"... {classes[-1]}"])
+    """All of a few names, of many or long ones the first and the last."""
+    names = ", ".join(classes if len(classes) <= 4 else [*classes[:2], f"... {classes[-1]}"])
+    return names if len(names) <= 24 or len(classes) < 3 else f"{classes[0]} ... {classes[-1]}"
 
 
 def _count(number: int, noun: str) -> str:

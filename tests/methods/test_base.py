@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 # Options that change what a method keeps or computes.
 VARIANTS = [
     EWC(fisher="local"),
-    FedQCL(V=[2.0, 3.0], quadratic_drift=True, normalise="V+sumQ", queue_scope="seen", initial_queue=1.0),
+    FedQCL(V=[2.0, 3.0], quadratic_drift=True, normalise="V+sumQ", queue_scope="past", initial_queue=1.0),
     FedProto(distance="samples"),
     CCVR(covariance="diagonal"),
 ]

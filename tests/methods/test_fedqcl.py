@@ -137,9 +137,9 @@ def test_queues_measure_the_rise_of_the_stored_samples_loss(
     assert state.queue.value.tolist() == pytest.approx([scale * (lost - log(3)) + 1, 0], abs=1e-5)
 
 
-def test_in_the_class_incremental_scenario_queues_are_measured_among_the_past_tasks_classes() -> None:
+def test_queues_may_be_measured_among_the_past_tasks_classes() -> None:
     data = toy_data(Toy(per_class=6), num_clients=1, tasks=3, scenario="class")
-    method = FedQCL(delta=-1.0, memory=4, replay_batch=2, queue_loss="mean")
+    method = FedQCL(delta=-1.0, memory=4, replay_batch=2, queue_loss="mean", queue_scope="past")
     state, server = method.client_state(data.spec), nn.Module()
     pool = data.train_pool(torch.device("cpu"))
     shards = [ClientShard(0, t, data.shards[t][0], pool, seed=0) for t in range(3)]
@@ -337,9 +337,7 @@ def test_queues_may_count_what_the_current_classes_take() -> None:
 
 
 def test_the_last_task_has_no_next_one_to_measure_among() -> None:
-    toy_fit(
-        toy_learner(FedQCL(V=4, memory=9, replay_batch=2, queue_scope="seen")), toy_data(scenario="class"), rounds=1
-    )
+    toy_fit(toy_learner(FedQCL(V=4, memory=9, replay_batch=2)), toy_data(scenario="class"), rounds=1)
 
 
 def test_the_replay_batch_only_scales_the_queue() -> None:

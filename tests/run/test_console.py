@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from rich.progress import Progress
 
 from fedqcl.run import Console
+from fedqcl.run.console import _some
 
 from .fake_run import accuracy_matrix, run_info, run_records, run_summary
 
@@ -82,6 +84,19 @@ def test_a_table_a_task_and_a_final_one() -> None:
     assert "learned %" in text
     assert "queue" in text
     assert "0, 1" in text
+
+
+@pytest.mark.parametrize(
+    ("classes", "shown_as"),
+    [
+        ("ab", "a, b"),
+        ("abcdef", "a, b, ... f"),
+        (["n01443537", "n01629819", "n01641577"], "n01443537 ... n01641577"),
+        (["a long name of a class", "another"], "a long name of a class, another"),
+    ],
+)
+def test_classes_are_named_in_a_few_words(classes: Sequence[str], shown_as: str) -> None:
+    assert _some(classes) == shown_as
 
 
 def test_a_method_without_queues_shows_none() -> None:
