@@ -28,7 +28,8 @@ class Net(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Penultimate features, ``[n, D]``."""
-        features: Tensor = functional_call(self.backbone, autocast_weights(self.backbone), (x,))
+        weights = autocast_weights(self.backbone)
+        features: Tensor = functional_call(self.backbone, weights, (x,)) if weights else self.backbone(x)
         return features
 
     def forward(self, x: Tensor) -> Tensor:
