@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from fedqcl.data import FederatedData
@@ -99,10 +100,12 @@ def algorithm_1(
     participants: Callable[[int, int], list[int]],
     scale: Callable[[int], float],
     lr: float,
+    queue_scope: str,
 ) -> Iterator[tuple[Weights, list[Client]]]:
     """Yield the global model and the clients after every round.
 
-    ``scale`` says by what the mean loss of so many stored samples is multiplied where queues measure it.
+    ``scale`` says by what the mean loss of so many stored samples is multiplied where queues measure it,
+    ``queue_scope`` whether they measure among the classes of all tasks so far or of past ones.
     """
 
     def columns(k: int, newest: int) -> slice:
@@ -129,8 +132,8 @@ def algorithm_1(
                             update[name] = update[name] + client.Q[k] * g
                     w_i = {name: value - lr * update[name] for name, value in w_i.items()}
                 for k, stored in client.stored.items():
-                    past = columns(k, t - 1)
-                    rise = problem.loss(w_i, stored, past) - problem.loss(reference, stored, past)
+                    among = columns(k, t if queue_scope == "seen" else t - 1)
+                    rise = problem.loss(w_i, stored, among) - problem.loss(reference, stored, among)
                     client.Q[k] = max(client.Q[k] + scale(len(stored)) * rise - delta, 0.0)
                 local.append(w_i)
                 n.append(len(shard))
@@ -163,7 +166,7 @@ def compare(
     participants = Schedule(3, C, data.num_clients, participation, SEED).participants
     scale = (lambda n: n / b) if queue_loss == "batches" else (lambda n: 1.0)
     history = []
-    reference = algorithm_1(Problem.of_toy(), data, initial, delta, participants, scale, lr)
+    reference = algorithm_1(Problem.of_toy(), data, initial, delta, participants, scale, lr, method.queue_scope)
     for moment, (w, clients) in zip(moments, reference, strict=True):
         for name, value in w.items():
             np.testing.assert_allclose(moment.weights[name].numpy(), value, rtol=0, atol=1e-5)
@@ -191,8 +194,9 @@ def test_all_clients() -> None:
     assert (np.diff(rounds, axis=0) < -0.01).any()
 
 
-def test_class_incremental() -> None:
-    rounds = np.stack(compare(toy(scenario="class"), lr=LR / 4, logit_matching=0.0))
+@pytest.mark.parametrize("queue_scope", ["seen", "past"])
+def test_class_incremental(queue_scope: str) -> None:
+    rounds = np.stack(compare(toy(scenario="class"), lr=LR / 4, logit_matching=0.0, queue_scope=queue_scope))
     assert (rounds > 0.1).any(0).sum() >= 3
     assert (np.diff(rounds, axis=0) < -0.01).any()
 
