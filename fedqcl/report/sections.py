@@ -88,18 +88,19 @@ class Section:
         """A cell in words: its choices but for some axes; single runs of no experiment by their names."""
         if self.name == OTHER and len(self.cells) > 1 and all(len(other.runs) == 1 for other in self.cells):
             return cell.runs[0].path.name
-        words = [_words(axis, cell) for axis in self.axes if axis in cell.at and axis not in without]
+        words = [in_words(axis, cell) for axis in self.axes if axis in cell.at and axis not in without]
         return ", ".join(words) or cell.method
 
     def panels(self, cells: Sequence[Cell] | None = None) -> dict[str, list[Cell]]:
         """Cells by their data set."""
         panels: dict[str, list[Cell]] = {}
         for cell in self.cells if cells is None else cells:
-            panels.setdefault(_words("config", cell), []).append(cell)
+            panels.setdefault(in_words("config", cell), []).append(cell)
         return panels
 
 
-def _words(axis: str, cell: Cell) -> str:
+def in_words(axis: str, cell: Cell) -> str:
+    """A cell's choice of an axis in words."""
     value = cell.at.get(axis)
     if axis == "config":
         return cell.dataset

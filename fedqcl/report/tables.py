@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedqcl.report.paper import Printed, complexity, printed
-from fedqcl.report.sections import Cell, Section
+from fedqcl.report.sections import Cell, Section, in_words
 
 
 class Figure(NamedTuple):
@@ -100,7 +100,7 @@ def results_table(section: Section, across: str | None = None) -> Table:
     for cell in section.cells:
         row = section.label(cell, without=[across] if across else [])
         labels[row] = None
-        columns.setdefault(_column(section, cell, across), {})[row] = cell
+        columns.setdefault(_group(cell, across), {})[row] = cell
     heads: list[tuple[str, str]] = [("", "")]
     bodies: list[list[Entry]] = [list(labels)]
     for group, cells in columns.items():
@@ -111,10 +111,9 @@ def results_table(section: Section, across: str | None = None) -> Table:
     return Table(heads, [list(row) for row in zip(*bodies, strict=True)])
 
 
-def _column(section: Section, cell: Cell, across: str | None) -> str:
-    if across is None:
-        return ""
-    return cell.dataset if across == "config" else section.label(cell, set(section.axes) - {across})
+def _group(cell: Cell, across: str | None) -> str:
+    known = across == "config" or across in cell.at
+    return in_words(across, cell) if across and known else ""
 
 
 # Heading, name in the summary, factor, digits, and the paper's figure with its deviation where it has one.

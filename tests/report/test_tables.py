@@ -67,6 +67,15 @@ def test_an_axis_across_and_no_column_of_the_paper_where_it_prints_nothing() -> 
     ]  # fmt: skip
 
 
+def test_an_axis_across_of_which_there_is_one_choice_so_far() -> None:
+    table = results_table(section(cell([0.5]), cell([0.6], "FedAvg")), "alpha")
+    assert {group for group, _ in table.columns} == {"", "alpha 10"}
+    assert [(row[0], row[1].text()) for row in table.rows if isinstance(row[1], Figure)] == [
+        ("ER", "50.00"),
+        ("FedAvg", "60.00"),
+    ]
+
+
 def test_the_same_table_as_latex() -> None:
     table = Table(
         [("", ""), ("A & B", "Acc %"), ("A & B", "paper")], [["x_1", Figure(5.0, 0.5, 1, best=True), Figure(nan)]]
