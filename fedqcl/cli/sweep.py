@@ -66,7 +66,11 @@ def _parser() -> Parser:
         help="narrow or change the grid, as seed=0 or V=10,100, or set any option, as trainer.precision=32-true",
     )
     parser.add_argument("--root", default="runs", help="folder of all runs; a run that lies in it is not repeated")
-    parser.add_argument("--jobs", type=int, help="how many runs at once; by default one on each GPU, on the CPU one")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        help="runs at once, dealt to the GPUs or with a core each; by default one on each GPU, or one on all cores",
+    )
     return parser
 
 
@@ -176,8 +180,9 @@ def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     missing = [task for task in tasks if not task.finished()]
     print(f"{len(tasks) - len(missing)} finished, {len(missing)} to run", flush=True)
     slots = _slots(missing, jobs)
-    alone = [] if any("trainer.devices" in task.places[0].options for task in missing) else ["--trainer.devices=1"]
-    made = {job: task for task in missing for job in [task.job(*alone)]}
+    shared = slots != [None] or jobs is not None  # a run that has the machine's CPU to itself takes all cores
+    said = any("trainer.devices" in task.places[0].options for task in missing)
+    made = {job: task for task in missing for job in [task.job(*["--trainer.devices=1"] * (shared and not said))]}
     failed = []
     for number, (job, status) in enumerate(run_jobs(_fit, list(made), slots), start=1):
         folder = made[job].finished() if status == 0 else None

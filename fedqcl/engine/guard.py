@@ -142,7 +142,8 @@ class Member:
         """What to print about an error, and the status to end with."""
         if isinstance(error, SystemExit):
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
-            error = RankError(*_verdict(self.rank, status))
+            line, status = _verdict(self.rank, status)
+            error = RankError(f"{line}: {error.code}" if isinstance(error.code, str) else line, status)
         return account(error, self.prog, at=f"rank {self.rank}, ")
 
     def bury(self, rank: int, code: int) -> None:

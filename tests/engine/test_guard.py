@@ -26,6 +26,7 @@ FAULTS = {
     "kill": (137, "rank {rank} was killed by SIGKILL; the machine may be out of memory"),
     "segfault": (139, "rank {rank} was killed by SIGSEGV"),
     "leave": (3, "fedqcl fit: error: rank {rank} ended with status 3"),
+    "leave_word": (1, "fedqcl fit: error: rank {rank} ended with status 1: that will do"),
     "leave_well": (1, "fedqcl fit: error: rank {rank}, client {rank}, task 1, round 2: left in the middle of the run"),
     "end": (5, "rank {rank} ended with status 5"),
     "interrupt": (130, ""),

@@ -65,6 +65,7 @@ FAULTS: dict[str, Any] = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "leave": lambda: sys.exit(3),
+    "leave_word": lambda: sys.exit("that will do"),
     "leave_well": lambda: sys.exit(0),
     "end": lambda: os._exit(5),
     "interrupt": lambda: signal.raise_signal(signal.SIGINT),
