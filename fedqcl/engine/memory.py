@@ -90,8 +90,8 @@ class Footprint:
         """Bytes of one client at work.
 
         The net and its gradients, in mixed precision both again in half the size, activations and their gradients,
-        and, captured, images of steps to come. In mixed precision every convolution's gradient is kept until those of
-        all weights are there, which is about half of what is saved.
+        and, captured, images of steps to come. In mixed precision a convolution's gradient may be kept until those of
+        all weights are there, which for all of them is about half of what is saved.
         """
         number = 2 if self.mixed else 4
         nets = (3 if self.mixed else 2) * self.weights
