@@ -18,7 +18,7 @@ from fedqcl.preemption import requeue_noted
 from fedqcl.run.folder import RunFolder
 from fedqcl.sweep.experiment import Experiment, Planned
 from fedqcl.sweep.known import KnownRuns, free_name, mark, same_run
-from fedqcl.sweep.workers import Job, run_jobs
+from fedqcl.sweep.workers import Job, apart, run_jobs
 
 
 def sweep(words: list[str]) -> int:
@@ -69,7 +69,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--jobs",
         type=int,
-        help="runs at once, dealt to the GPUs or with a core each; by default one on each GPU, or one on all cores",
+        help="runs at once, dealt to the GPUs or on a core of the CPU each; by default one on each GPU, on the CPU one",
     )
     return parser
 
@@ -180,9 +180,8 @@ def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     missing = [task for task in tasks if not task.finished()]
     print(f"{len(tasks) - len(missing)} finished, {len(missing)} to run", flush=True)
     slots = _slots(missing, jobs)
-    shared = slots != [None] or jobs is not None  # a run that has the machine's CPU to itself takes all cores
-    said = any("trainer.devices" in task.places[0].options for task in missing)
-    made = {job: task for task in missing for job in [task.job(*["--trainer.devices=1"] * (shared and not said))]}
+    alone = [] if any("trainer.devices" in task.places[0].options for task in missing) else ["--trainer.devices=1"]
+    made = {job: task for task in missing for job in [task.job(*alone)]}
     failed = []
     for number, (job, status) in enumerate(run_jobs(_fit, list(made), slots), start=1):
         folder = made[job].finished() if status == 0 else None
@@ -211,11 +210,15 @@ def _slots(tasks: Sequence[Task], jobs: int | None) -> list[str | None]:
 
 
 def _visible_gpus() -> list[str]:
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = apart(_count_gpus)
+    return named.split(",")[:count] if named else [str(gpu) for gpu in range(count)]
+
+
+def _count_gpus() -> int:
     import torch
 
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = torch.cuda.device_count()
-    return named.split(",")[:count] if named else [str(gpu) for gpu in range(count)]
+    return torch.cuda.device_count()
 
 
 def _outcome(folder: RunFolder) -> str:

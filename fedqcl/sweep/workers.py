@@ -7,12 +7,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from fedqcl.orphans import die_with
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,23 @@ class Job:
         return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
 
 
+def apart(question: Callable[[], T]) -> T:
+    """The answer to a question that leaves traces in the process that asks, found out in another one.
+
+    Once it has been asked how many GPUs there are, CUDA refuses to work in processes that this one forks and that have
+    ranks of their own.
+
+    Args:
+        question: a function of a module.
+    """
+    with ProcessPoolExecutor(1, mp_context=_context()) as pool:
+        return pool.submit(question).result()
+
+
+def _context() -> Any:
+    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+
 def run_jobs(
     fit: Callable[[list[str]], int], jobs: Sequence[Job], slots: Sequence[str | None]
 ) -> Iterator[tuple[Job, int]]:
@@ -48,7 +68,6 @@ def run_jobs(
         jobs: started in this order.
         slots: what runs at the same time: for each the GPU it is on, None for the CPU.
     """
-    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     waiting, free = list(jobs), list(slots)
     running: dict[int, tuple[Any, Job, str | None]] = {}
     before = signal.signal(signal.SIGTERM, _leave)
@@ -56,7 +75,7 @@ def run_jobs(
         while waiting or running:
             while waiting and free:
                 job, slot = waiting.pop(0), free.pop(0)
-                process = context.Process(target=_work, args=(fit, job, slot, os.getpid()))
+                process = _context().Process(target=_work, args=(fit, job, slot, os.getpid()))
                 process.start()
                 running[process.sentinel] = (process, job, slot)
             for sentinel in wait(list(running)):

@@ -13,7 +13,7 @@ from fedqcl.cli.sweep import Task, _parsed, _slots
 from fedqcl.errors import InputError
 from fedqcl.run import RunFolder
 from fedqcl.sweep import Experiment, KnownRuns
-from fedqcl.sweep.workers import Job
+from tests.helpers.process import run_python
 
 SMALL = ["config=quickstart", "seed=0", "C=1", "R=1", "N=2"]
 Out = Callable[[], tuple[str, str]]
@@ -48,6 +48,7 @@ def test_a_sweep_runs_what_is_missing_once(out: Out) -> None:
     assert [folder.read_places()["mine"]["at"][0]["V"] for folder in folders] == [10, 100]
     configs = [read_config(folder.config) for folder in folders]
     assert [config["model"]["method"]["init_args"]["V"] for config in configs] == [10, 100]
+    assert {config["trainer"]["devices"] for config in configs} == {1}
     assert "average accuracy" in Path("runs/mine/quickstart-C1-R1-N2-V100.log").read_text(encoding="utf-8")
 
     assert main(["sweep", mine, "--list"]) == 0
@@ -57,22 +58,12 @@ def test_a_sweep_runs_what_is_missing_once(out: Out) -> None:
     assert set(folders[1].read_places()) == {"mine", "other"}
 
 
-@pytest.mark.parametrize(
-    ("words", "devices"),
-    [
-        ([], []),
-        (["--jobs=1"], ["--trainer.devices=1"]),
-        (["--jobs=2"], ["--trainer.devices=1"]),
-        (["--jobs=2", "--override", "trainer.devices=3"], ["--trainer.devices=3"]),
-    ],
-)
-def test_a_run_has_all_cores_or_as_many_as_it_is_given(
-    monkeypatch: pytest.MonkeyPatch, words: list[str], devices: list[str]
-) -> None:
-    made: list[Job] = []
-    monkeypatch.setattr("fedqcl.cli.sweep.run_jobs", lambda fit, jobs, slots: made.extend(jobs) or [])
-    assert main(["sweep", write(V=[1]), *words]) == 0
-    assert [word for word in made[0].words if "devices" in word] == devices
+def test_runs_that_would_take_gpus_have_ranks_of_their_own_where_there_are_none() -> None:
+    words = ["sweep", "e7", "--override", *SMALL, "V=1", "trainer.accelerator=auto", "trainer.devices=2"]
+    done = run_python("-m", "fedqcl", *words, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    log = Path("runs/e7-V/quickstart-FedQCL-V1-seed0.log").read_text(encoding="utf-8")
+    assert "2 CPU ranks" in log
 
 
 def test_a_run_that_fails_is_reported_and_stops_no_other(out: Out) -> None:

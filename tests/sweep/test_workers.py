@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedqcl.sweep import Job, run_jobs
+from fedqcl.sweep.workers import apart
 
 
 def fit(words: list[str]) -> int:
@@ -112,3 +113,9 @@ def test_sigterm_ends_the_sweep_and_its_handler_is_put_back(tmp_path: Path) -> N
     timer.join()
     assert left.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_question_is_answered_by_another_process() -> None:
+    before = set(multiprocessing.active_children())
+    assert apart(os.getpid) not in (0, os.getpid())
+    assert set(multiprocessing.active_children()) == before
