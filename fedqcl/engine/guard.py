@@ -127,9 +127,10 @@ class Member:
     def end(self, error: BaseException) -> NoReturn:
         """End this process for an error: tell it, unless it only follows from another rank's."""
         if isinstance(error, LostContactError):
-            # A process that waits for all ranks knows better who failed without a note.
             status = self._read_note(0.0 if self.said else NOTE_SECONDS)
-            if status is None and self.said is None:
+            if status is None and self.said:
+                self._wait_for_the_end()
+            elif status is None:
                 self._say(f"{self.prog}: error: rank {self.rank} lost contact with the others ({_short(error)})")
             self._leave(status or 1)
         text, status = self._account(error)
@@ -228,6 +229,14 @@ class Member:
             sys.stderr.write(f"{text}\n")
         if self.said is not None:
             self.said.set()
+
+    def _wait_for_the_end(self) -> None:
+        """Let the process that waits for all ranks find the one that ended without a note, and end this one for it.
+
+        Were this one to end as soon, it would be taken for the cause.
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(NOTE_SECONDS)
 
     def _leave(self, status: int) -> NoReturn:
         if isinstance(self.strategy.launcher, ScriptLauncher):
