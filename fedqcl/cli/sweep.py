@@ -128,13 +128,13 @@ class Task:
 def _whole_config(planned: Planned) -> dict[str, Any]:
     seed = planned.options.get("seed_everything")
     # Parsing takes a tenth of a second, and what differs in the seed alone differs in nothing else.
-    apart = type(seed) is int and 0 <= seed < 2**32
-    words = [word for word in planned.words() if not (apart and word.startswith("--seed_everything="))]
+    plain = type(seed) is int and 0 <= seed < 2**32
+    words = [word for word in planned.words() if not (plain and word.startswith("--seed_everything="))]
     try:
         config = _parsed(tuple(words))
     except InputError as error:
         raise InputError(f"{planned.name}: {error}") from None
-    return config | {"seed_everything": seed} if apart else config
+    return config | {"seed_everything": seed} if plain else config
 
 
 @functools.cache
