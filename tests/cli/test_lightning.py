@@ -31,6 +31,12 @@ def _work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.yaml").write_text(CONFIG)
 
 
+@pytest.fixture
+def modules_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules are found in the working folder, as by the command."""
+    monkeypatch.syspath_prepend(Path.cwd())
+
+
 def parse(*words: str, command: str = "fit") -> FederatedCLI:
     return FederatedCLI(command, list(words))
 
@@ -157,33 +163,31 @@ def test_the_config_of_a_run_holds_no_keys(tmp_path: Path, monkeypatch: pytest.M
     assert yaml.safe_load(text)["data"]["source"]["init_args"] == {"place": "here"}
 
 
+@pytest.mark.usefixtures("modules_here")
 def test_numbers_of_our_types_are_written_where_another_class_takes_plain_ones() -> None:
     Path("plain_method.py").write_text(
         "from fedqcl.methods import FedAvg\n"
         "class Plain(FedAvg):\n"
         "    def __init__(self, memory: int = 1, V: float = 2.0): self.memory, self.V = memory, V\n"
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path.cwd())
-        cli = parse("--config", "a.yaml", "--model.method", "plain_method.Plain")
+    cli = parse("--config", "a.yaml", "--model.method", "plain_method.Plain")
     assert dumped(cli)["model"]["method"]["init_args"] == {"memory": 70, "V": 7.0}
 
 
+@pytest.mark.usefixtures("modules_here")
 def test_a_config_is_completed_if_it_can_still_be_used() -> None:
     Path("strict_method.py").write_text(
         "from fedqcl.methods import FedAvg\n"
         "class Strict(FedAvg):\n"
         "    def __init__(self, power: float = 1.0): assert power < 2\n"
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path.cwd())
-        whole = whole_config(["--config=a.yaml", "--model.method=strict_method.Strict"])
-        older = yaml.safe_load(yaml.safe_dump(whole))
-        del older["trainer"]["grace"]
-        assert completed(older) == whole
-        older["model"]["method"]["init_args"]["power"] = 3.0
-        assert completed(older) == {}
-        assert completed(whole | {"no_more": 1}) == {}
+    whole = whole_config(["--config=a.yaml", "--model.method=strict_method.Strict"])
+    older = yaml.safe_load(yaml.safe_dump(whole))
+    del older["trainer"]["grace"]
+    assert completed(older) == whole
+    older["model"]["method"]["init_args"]["power"] = 3.0
+    assert completed(older) == {}
+    assert completed(whole | {"no_more": 1}) == {}
 
 
 def test_printed_config_is_a_config(capsys: pytest.CaptureFixture[str]) -> None:
