@@ -62,7 +62,7 @@ KNOWS = {
     "data": {"errors", "parts", "rng", "types"},
     "methods": {"errors", "parts", "rng", "types"},
     "learner": {"methods", "models", "parts", "rng"},
-    "engine": {"data", "errors", "kernels", "learner", "methods", "orphans", "parts"},
+    "engine": {"data", "errors", "kernels", "learner", "methods", "models", "orphans", "parts"},
     "schedule": {"rng"},
     "costs": {"engine"},
     "evaluate": {"data", "engine", "methods", "parts"},

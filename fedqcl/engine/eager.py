@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from torch import nn
-from torch.optim import Optimizer
 
+from fedqcl.engine.descent import Descent
 from fedqcl.engine.replica import Replica
 from fedqcl.learner import Learner
 from fedqcl.parts import Batch
@@ -17,23 +17,21 @@ Watch = Callable[[Replica], AbstractContextManager[object]]
 
 
 def take_step(
-    learner: Learner, replica: Replica, batch: Batch, optimizer: Optimizer, server: nn.Module, precision: Precision
+    learner: Learner, replica: Replica, batch: Batch, descend: Descent, server: nn.Module, precision: Precision
 ) -> None:
-    """One local step of a client: the objective, its gradient, and the optimizer.
+    """One local step of a client: the objective, and a step down its gradient.
 
     Args:
         learner: whose loss.
         replica: the client at work; its net moves, and its sum of losses grows.
         batch: the samples.
-        optimizer: of the replica's net.
+        descend: moves the replica's net.
         server: the server's state.
         precision: makes the context in which the forward pass runs.
     """
-    optimizer.zero_grad()
     with precision():
         loss = learner.loss(replica.net, batch, replica.state, server)
-    loss.backward()
-    optimizer.step()
+    descend(loss)
     replica.loss += loss.detach()
 
 
@@ -59,7 +57,7 @@ class EagerExecutor:
         """
         for replica in replicas:
             with watch(replica):
-                optimizer = self.learner.make_optimizer(replica.net)
+                descend = Descent(self.learner.make_optimizer(replica.net))
                 for step in range(len(replica.stream)):
                     batch = replica.stream.batch(replica.shard.pool, step)
-                    take_step(self.learner, replica, batch, optimizer, server, self.precision)
+                    take_step(self.learner, replica, batch, descend, server, self.precision)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fedqcl.engine.descent import Descent, PlainDescent, is_plain
 from fedqcl.engine.eager import Precision, Watch, take_step
 from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
@@ -56,6 +57,7 @@ class CapturedStep:
         self.present = torch.zeros_like(stream.present)
         self.position = torch.zeros(1, dtype=torch.int64, device=pool.device)
         self.optimizer = _capturable(learner.make_optimizer(replica.net))
+        self.descend = PlainDescent(self.optimizer) if is_plain(self.optimizer) else Descent(self.optimizer)
         self.graph = torch.cuda.CUDAGraph()
         self._capture()
 
@@ -87,7 +89,7 @@ class CapturedStep:
         images = self.images.index_select(0, self.position).squeeze(0)
         index = self.index.index_select(0, self.position).squeeze(0)
         batch = self.pool.batch(images, index, self.task, self.size, self.present)
-        take_step(self.learner, self.replica, batch, self.optimizer, self.server, self.precision)
+        take_step(self.learner, self.replica, batch, self.descend, self.server, self.precision)
         self.position += 1
 
     def start_round(self) -> None:

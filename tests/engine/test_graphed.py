@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -108,8 +109,11 @@ def test_captured_steps_agree_with_plain_ones(
 
 @gpu
 @pytest.mark.usefixtures("_repeatable")
-def test_steps_whose_gradients_are_worked_out_side_by_side_repeat() -> None:
-    learner = Learner(small_method(FedQCL), SmallResNet, OPTIMIZERS["momentum"], "per_task")
+@pytest.mark.parametrize("momentum", [0, 0.5])
+@pytest.mark.parametrize("method", [FedQCL, EWC])
+def test_steps_in_bfloat16_repeat_and_are_near_plain_ones(method: type[Method], momentum: float) -> None:
+    optimizer = partial(optim.SGD, lr=0.01, momentum=momentum)
+    learner = Learner(small_method(method), SmallResNet, optimizer, "per_task")
     plain, captured, again = (
         rounds(learner, executor, precision="bf16-mixed") for executor in ("eager", "graphed", "graphed")
     )
