@@ -87,8 +87,12 @@ class Pool:
             self.images[index, p : p + h, p : p + w] = self.look(index, views[index])
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Bring images to mean 0 and deviation 1: ``[n, H, W, C]`` uint8 to ``[n, C, H, W]`` float32, channels last."""
-        return (x.permute(0, 3, 1, 2) * self.scale).sub_(self.offset)
+        """Bring images to mean 0 and deviation 1: ``[n, H, W, C]`` uint8 to ``[n, C, H, W]`` float32.
+
+        They lie as the nets do: channels last on CUDA, else channels first, lest convolutions turn all weights round.
+        """
+        x = x.permute(0, 3, 1, 2)
+        return ((x if x.is_cuda else x.contiguous()) * self.scale).sub_(self.offset)
 
     def columns(self, y: Tensor, task: int) -> Tensor:
         """The output columns that compete for samples when ``task`` is the newest.

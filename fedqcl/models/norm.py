@@ -55,8 +55,8 @@ class BatchNormReLU(nn.BatchNorm2d):
 
             return fused_batch_norm(self, x, shortcut, parts)
         y = torch.cat([self._normalise(part) for part in x.split(parts)]) if len(parts) > 1 else self._normalise(x)
-        y = y if shortcut is None else y + shortcut
-        return F.relu(y) if self.relu else y
+        y = y if shortcut is None else y.add_(shortcut)
+        return y.relu_() if self.relu else y
 
     def _fusable(self, x: Tensor) -> bool:
         """Whether the kernels can take it: images there are, channels in equal blocks, positions in 32 bits."""

@@ -28,7 +28,7 @@ def test_gather() -> None:
     x, y, columns = pool().gather(torch.tensor([4, 2, 2]))
     np.testing.assert_allclose(x.numpy(), normalised(X[[4, 2, 2]]), atol=1e-6)
     assert x.dtype == torch.float32
-    assert x.is_contiguous(memory_format=torch.channels_last)
+    assert x.is_contiguous()  # on a CPU
     assert y.tolist() == [1, 2, 2]
     assert columns.tolist() == [[True, True, False], [False, False, True], [False, False, True]]
 
