@@ -35,7 +35,7 @@ FEW = {
     "e15-V-delta": ["V=50,100", "delta=-1,0.05"],
     "e16-queues": ["alpha=1,1e5", "delta=-1,0.05"],
     "e17-complexity": ["method=FedAvg,FedQCL"],
-    "replay": ["weight=0.5"],
+    "replay": ["weight=0.5", "delta=-5"],
     "authors": ["what=FedQCL"],
     "controls": ["control=joint", "alpha=1e5"],
     "settings": ["scenario=task", "V=50,100", "delta=0.05"],
@@ -123,8 +123,8 @@ def test_two_choices_of_every_experiment() -> None:
     assert list(FEW) == shipped_experiments()
     check(sweep_and_report(FEW, jobs="2"))
     # FedAvg and FedQCL in either scenario, and FedQCL once each for M, V, delta, alpha, N, R, T and online, and at its
-    # own learning rate; three other ways to replay, the authors' FedQCL, and joint training in either scenario.
-    assert len(list(Path("runs").glob("*/*/summary.json"))) == 21
+    # own learning rate; four other ways to replay, the authors' FedQCL, and joint training in either scenario.
+    assert len(list(Path("runs").glob("*/*/summary.json"))) == 22
 
 
 @pytest.mark.slow

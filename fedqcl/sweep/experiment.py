@@ -74,8 +74,9 @@ class Experiment:
     Args:
         name: the experiment's name.
         content: what its file holds.
-        overrides: ``KEY=VALUE``. ``VALUE`` may be several, with commas between. An axis gets these choices; another
-            option becomes an axis if there are several, and else is given to every run.
+        overrides: ``KEY=VALUE``. ``VALUE`` may be several, with commas between. An axis gets these choices, but each of
+            several grids only those that it has, unless none has them. Another option becomes an axis if there are
+            several, and else is given to every run.
 
     Raises:
         InputError: a file or an override that does not fit together.
@@ -112,9 +113,8 @@ class Experiment:
     def _override(self, key: str, values: list[Any]) -> None:
         key = next((short for short, option in NAMES.items() if option == key), key)
         holders = [grid for grid in self._grids if key in grid]
-        for grid in holders:
-            grid[key] = {value: _linked(key, grid[key], value) for value in map(_hashable, values)}
         if holders:
+            self._choose(holders, key, list(map(_hashable, values)))
             return
         if key not in NAMES | FILES and "." not in key:
             known = ", ".join(self._axes)
@@ -125,6 +125,14 @@ class Experiment:
             self._added += [key] if key not in FILES else []
         else:
             self._fixed[NAMES.get(key, key)] = values[0]
+
+    def _choose(self, holders: list[dict[str, Axis]], key: str, values: list[Any]) -> None:
+        """Give each grid those of the choices that it has, and those that none has; leave it out if that is nothing."""
+        known = [set(map(str, grid[key])) for grid in holders]
+        new = {str(value) for value in values}.difference(*known)
+        for grid, has in zip(holders, known, strict=True):
+            grid[key] = {value: _linked(key, grid[key], value) for value in values if str(value) in has | new}
+        self._grids = [grid for grid in self._grids if grid.get(key, True)]
 
     def runs(self) -> list[Planned]:
         """All runs in order; equal ones of several grids once.

@@ -84,6 +84,24 @@ def test_an_override_narrows_an_axis_by_either_of_its_names() -> None:
     assert names("seed_everything=1", "model.method=ER", "data.alpha=[1e5]") == ["cifar100-ER-alpha1e5-seed1"]
 
 
+SEVERAL = [{"method": ["ER", "FedQCL"], "M": [25, 50]}, {"method": ["ConstantReplay"], "weight": [0.5, 1]}]
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("method=ER", ["ER-M25", "ER-M50"]),
+        ("method=ConstantReplay,ER", ["ER-M25", "ER-M50", "ConstantReplay-weight0.5", "ConstantReplay-weight1"]),
+        # What no grid has is for all of them.
+        ("method=DER", ["DER-M25", "DER-M50", "DER-weight0.5", "DER-weight1"]),
+        ("method=ER,DER", ["ER-M25", "ER-M50", "DER-M25", "DER-M50", "DER-weight0.5", "DER-weight1"]),
+        ("weight=2", ["ER-M25", "ER-M50", "FedQCL-M25", "FedQCL-M50", "ConstantReplay-weight2"]),
+    ],
+)
+def test_each_of_several_grids_is_narrowed_to_what_it_has(override: str, expected: list[str]) -> None:
+    assert names(override, grid=SEVERAL) == expected
+
+
 def test_an_override_keeps_what_goes_with_a_choice() -> None:
     grid = {"R": {1: {"C": 50}, 5: {"C": 10}}}
     (run,) = experiment("R=5", grid=grid).runs()
