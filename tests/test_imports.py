@@ -68,7 +68,7 @@ KNOWS = {
     "evaluate": {"data", "engine", "methods", "parts"},
     "checkpoint": {"engine", "errors", "parts", "schedule", "tracker"},
     "report": {"errors", "plots", "run"},
-    "sweep": {"errors", "orphans", "run"},
+    "sweep": {"errors", "orphans", "report", "run"},
     "run": {"errors", "plots"},
     "tracker": {"costs", "engine", "evaluate", "methods", "metrics", "run", "schedule"},
     "resume": {"checkpoint", "errors", "run"},

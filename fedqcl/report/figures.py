@@ -36,24 +36,24 @@ _SWEPT = {
 }
 
 
-def draw(section: Section, view: str) -> Figures:
+def draw(section: Section, kind: str, axis: str | None = None) -> Figures:
     """The figures of a view.
 
     Args:
         section: the runs.
-        view: ``curves``, ``pareto``, ``pareto of AXIS``, ``sweep over AXIS`` or ``queues over AXIS``.
+        kind: of the view: ``curves``, ``pareto``, ``sweep`` or ``queues``.
+        axis: whose choices it is of, and only cells that have one; a sweep and queues need one.
 
     Returns:
         Figures by a name fit for a file; none if no run has what the view shows.
     """
-    kind, *rest = view.split()
-    axis = rest[-1] if rest else ""
     drawers = {"curves": curves, "pareto": pareto, "sweep": sweep, "queues": queues}
     figures = {}
     for dataset, cells in section.panels().items():
-        shown = [cell for cell in cells if not axis or axis in cell.at]
-        for name, figure in drawers[kind](section, shown, axis) if shown else []:
-            figures["-".join([*view.split()[:1], *rest[-1:], dataset, name]).replace(" ", "_").strip("-")] = figure
+        shown = [cell for cell in cells if axis is None or axis in cell.at]
+        for name, figure in drawers[kind](section, shown, axis or "") if shown else []:
+            words = [word for word in (kind, axis, dataset, name) if word]
+            figures["-".join(words).replace(" ", "_")] = figure
     return figures
 
 

@@ -14,14 +14,10 @@ from fedqcl.report.page import write_page
 from fedqcl.report.runs import read_runs
 from fedqcl.report.sections import Section, make_sections
 from fedqcl.report.tables import Table, complexity_table, long_table, results_table
+from fedqcl.report.views import parse_view
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-VIEWS = (
-    *("table", "table by AXIS", "complexity", "curves", "pareto", "pareto of AXIS"),
-    *("sweep over AXIS", "queues over AXIS"),
-)
 
 
 @dataclass(frozen=True)
@@ -66,15 +62,13 @@ def _chapter(section: Section, out: Path) -> Chapter:
     chapter = Chapter(section)
     stem = file_name(section.name)
     for view in section.show:
-        if not any(re.fullmatch(known.replace("AXIS", r"\S+"), view) for known in VIEWS):
-            raise InputError(f"{section.name}: there is no view {view!r}; known: {', '.join(VIEWS)}")
-        kind, *rest = view.split()
+        kind, axis = parse_view(section.name, view)
         if kind == "table":
-            chapter.tables.append(results_table(section, rest[-1] if rest else None))
+            chapter.tables.append(results_table(section, axis))
         elif kind == "complexity":
             chapter.tables.append(complexity_table(section))
         else:
-            for name, figure in figures.draw(section, view).items():
+            for name, figure in figures.draw(section, kind, axis).items():
                 chapter.figures.append(_save(figure, out / "figures" / f"{stem}-{file_name(name)}"))
     _write_tables(chapter, out / "tables" / stem)
     return chapter

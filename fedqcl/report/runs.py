@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import yaml
+
 from fedqcl.errors import InputError
 from fedqcl.run.config import parse_config
 from fedqcl.run.folder import RunFolder
@@ -26,7 +28,7 @@ class Run:
 
     Attributes:
         path: its folder.
-        text: its ``config.yaml``; empty if that is missing.
+        text: its ``config.yaml``.
         summary: what ``summary.json`` holds.
         places: by experiment, its title, what it fills and shows, and where in it the run lies; from ``sweep.json``.
     """
@@ -89,7 +91,7 @@ def read_runs(paths: Iterable[Path | str]) -> tuple[list[Run], list[Path]]:
         The finished runs, sorted by folder, and the folders of those that have not finished.
 
     Raises:
-        InputError: there is no such folder, or no finished run.
+        InputError: there is no such folder, no finished run, or one whose files are damaged.
     """
     finished, unfinished = [], []
     for path in map(Path, paths):
@@ -118,10 +120,15 @@ def _folders(path: Path) -> Iterator[Path]:
 def _read(folder: RunFolder) -> Run | None:
     try:
         summary = folder.read_summary()
-        text = folder.config.read_text(encoding="utf-8") if folder.config.exists() else ""
-        return Run(folder.path, text, summary, folder.read_places()) if summary else None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder.path}: cannot be read ({error}); remove it or leave it out") from None
+        if not summary:
+            return None
+        run = Run(folder.path, folder.config.read_text(encoding="utf-8"), summary, folder.read_places())
+        if not run.settings:
+            raise ValueError("config.yaml holds no options")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        raise InputError(f"{folder.path}: cannot be read ({why}); remove it or leave it out") from None
+    return run
 
 
 def _flatten(key: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -102,8 +102,10 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end."""
-        return self.summary.exists()
+        """Whether the run has come to its end; without a ``summary.json`` that can be read it has to be repeated."""
+        with contextlib.suppress(OSError, ValueError):
+            return bool(self.read_summary())
+        return False
 
     def read_config(self) -> Any:
         """What ``config.yaml`` holds; None if it cannot be read."""
@@ -160,22 +162,24 @@ class RunFolder:
         return read_rows(self.clients)
 
     def read_summary(self) -> dict[str, Any]:
-        """What ``summary.json`` holds; empty if the run has not ended."""
-        if not self.summary.exists():
-            return {}
-        summary: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
-        return summary
+        """What ``summary.json`` holds; empty if the run has not ended.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        return _read_object(self.summary)
 
     def write_places(self, places: Mapping[str, Any]) -> None:
         """Write ``sweep.json``: by experiment, its title and views and where in its grid the run lies."""
         replace(self.places, json.dumps(places, indent=2) + "\n")
 
     def read_places(self) -> dict[str, Any]:
-        """What ``sweep.json`` holds; empty if the run is of no sweep."""
-        if not self.places.exists():
-            return {}
-        places: dict[str, Any] = json.loads(self.places.read_text(encoding="utf-8"))
-        return places
+        """What ``sweep.json`` holds; empty if the run is of no sweep.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        return _read_object(self.places)
 
 
 def _make(path: Path, config: str) -> bool:
@@ -202,6 +206,16 @@ def _remove_stale_drafts(root: Path) -> None:
             age = time.time() - draft.stat().st_mtime
             if age > STALE_SECONDS and {path.name for path in draft.iterdir()} <= {"config.yaml"}:
                 shutil.rmtree(draft)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; empty if there is none."""
+    if not path.exists():
+        return {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} holds no JSON object")
+    return content
 
 
 def _json(value: Any) -> str:

@@ -66,7 +66,7 @@ def test_methods_are_points_of_accuracy_against_forgetting() -> None:
 
 def test_choices_of_one_method_are_a_path_in_their_order() -> None:
     swept = section(*(run({"V": V}, accuracy) for V, accuracy in ((200, 0.5), (10, 0.4), (1000, 0.6))))
-    (figure,) = figures.draw(swept, "pareto of V").values()
+    (figure,) = figures.draw(swept, "pareto", "V").values()
     ax = figure.axes[0]
     assert list(ax.lines[0].get_ydata()) == pytest.approx([40, 50, 60])
     assert [text.get_text() for text in ax.texts] == ["Split-CIFAR-100, V beside each point", "10", "200", "1000"]
@@ -77,7 +77,7 @@ def test_a_sweep_is_a_line_a_method_over_evenly_spaced_choices() -> None:
         *(run({"alpha": alpha}, accuracy, "ER") for alpha, accuracy in (("1e5", 0.7), (0.001, 0.5), (10, 0.6))),
         run({"alpha": 10}, 0.8),
     )
-    drawn = figures.draw(swept, "sweep over alpha")
+    drawn = figures.draw(swept, "sweep", "alpha")
     assert list(drawn) == [f"sweep-alpha-Split-CIFAR-100-{name}" for name in ("accuracy", "forgetting", "last-task")]
     figure = drawn["sweep-alpha-Split-CIFAR-100-accuracy"]
     assert lines(figure) == {
@@ -89,7 +89,7 @@ def test_a_sweep_is_a_line_a_method_over_evenly_spaced_choices() -> None:
 
 def test_queues_share_their_colours_and_methods_without_are_left_out() -> None:
     swept = section(run({"V": 10}, 0.4), run({"V": 100}, 0.8), run({"V": 10}, 0.8, "ER"))
-    drawn = figures.draw(swept, "queues over V")
+    drawn = figures.draw(swept, "queues", "V")
     assert list(drawn) == ["queues-V-Split-CIFAR-100-FedQCL,_V_10", "queues-V-Split-CIFAR-100-FedQCL,_V_100"]
     assert [[text.get_text() for text in figure.axes[0].texts] for figure in drawn.values()] == [
         ["4.00", "FedQCL, V 10, Split-CIFAR-100"],
@@ -101,8 +101,8 @@ def test_queues_share_their_colours_and_methods_without_are_left_out() -> None:
 def test_each_data_set_has_figures_of_its_own_and_of_what_it_has() -> None:
     both = section(run({"V": 1}, 0.5), run({"delta": 1}, 0.5, source="CIFAR10"))
     assert {name.split("-")[3] for name in figures.draw(both, "curves")} == {"10", "100"}
-    assert {name.split("-")[4] for name in figures.draw(both, "sweep over V")} == {"100"}
-    assert figures.draw(both, "sweep over alpha") == {}
+    assert {name.split("-")[4] for name in figures.draw(both, "sweep", "V")} == {"100"}
+    assert figures.draw(both, "sweep", "alpha") == {}
 
 
 def test_more_methods_than_colours_are_told_apart() -> None:

@@ -65,7 +65,8 @@ def test_a_view_that_there_is_not_is_refused(view: str, tmp_path: Path) -> None:
     places = path / "sweep.json"
     places.write_text(places.read_text(encoding="utf-8").replace("queues over V", view), encoding="utf-8")
     with pytest.raises(
-        InputError, match=f"e9-queues-V: there is no view '{view}'; known: table, table by AXIS, complexity, curves"
+        InputError,
+        match=f"e9-queues-V: show: there is no view '{view}'; known: table, table by AXIS, complexity, curves",
     ):
         make_report([tmp_path / "runs"], tmp_path / "report")
 

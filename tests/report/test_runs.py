@@ -72,20 +72,27 @@ def test_own_images_go_by_the_name_of_their_file(tmp_path: Path) -> None:
     assert (run.dataset, run.device) == ("cifar100", "1 x NVIDIA H200")
 
 
-def test_a_run_without_a_config_is_still_a_run(tmp_path: Path) -> None:
-    write(tmp_path / "run").joinpath("config.yaml").unlink()
-    ((run,), _) = read_runs([tmp_path])
-    assert (run.settings, run.dataset, run.method, run.seed) == ({}, "", "", None)
-
-
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere: there is no such folder; give runs' folders, or a folder that"):
         read_runs(["nowhere"])
     with pytest.raises(InputError, match=r"no finished run there; a finished one has a summary\.json$"):
         read_runs([tmp_path])
-    write(tmp_path / "run").joinpath("summary.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match=r"run: cannot be read \(.*\); remove it or leave it out$"):
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        *(("summary.json", text) for text in ("{", "", "[1]")),
+        *(("config.yaml", text) for text in ("data: {alpha: 1", "a: b: c", "", "3", None)),
+        *(("sweep.json", text) for text in ("{", "3")),
+    ],
+)
+def test_a_run_whose_files_are_damaged_is_refused_in_one_line(file: str, text: str | None, tmp_path: Path) -> None:
+    path = write(tmp_path / "run") / file
+    path.unlink() if text is None else path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"run: cannot be read \(.+\); remove it or leave it out$") as refused:
         read_runs([tmp_path])
+    assert "\n" not in str(refused.value)
 
 
 def test_curves_are_the_metrics_of_the_first_rows() -> None:
