@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from fedqcl.errors import InputError
+from fedqcl.report.views import parse_view
 
 NAMES = {
     "method": "model.method",
@@ -97,14 +98,12 @@ class Experiment:
                 raise InputError(f"{name}: there is no key {key}; known: {', '.join(_KEYS)}")
         self.title = str(content.get("title") or name)
         self.fills = str(content.get("fills") or "")
-        show = content.get("show") or ["table"]
-        if not isinstance(show, list):
-            raise InputError(f"{name}: show must be a list of views, such as [{show}]")
-        self.show = list(map(str, show))
         grid = content.get("grid")
-        self._grids = [_grid(name, one) for one in (grid if isinstance(grid, list) else [grid])]
+        self._grids = [_grid(name, one) for one in (grid if isinstance(grid, list) and grid else [grid])]
         self._axes = list(dict.fromkeys([*itertools.chain(*self._grids), *NAMES, *FILES]))
-        self._also = [_condition(name, one, self._axes) for one in content.get("also") or []]
+        also = content.get("also") or []
+        self._also = [_condition(name, one, self._axes) for one in (also if isinstance(also, list) else [also])]
+        self.show = _views(name, content.get("show") or ["table"], self._axes)
         self._added: list[str] = []
         self._fixed: Options = {}
         for override in overrides:
@@ -114,14 +113,14 @@ class Experiment:
         key = next((short for short, option in NAMES.items() if option == key), key)
         holders = [grid for grid in self._grids if key in grid]
         if holders:
-            self._choose(holders, key, list(map(_hashable, values)))
+            self._choose(holders, key, [_choice("override", key, value) for value in values])
             return
         if key not in NAMES | FILES and "." not in key:
             known = ", ".join(self._axes)
             raise InputError(f"override: there is no option {key}; give a dotted key or one of {known}")
         if len(values) > 1 or key in FILES:
             for grid in self._grids:
-                grid[key] = {value: {} for value in map(_hashable, values)}
+                grid[key] = {_choice("override", key, value): {} for value in values}
             self._added += [key] if key not in FILES else []
         else:
             self._fixed[NAMES.get(key, key)] = values[0]
@@ -172,18 +171,33 @@ def _grid(experiment: str, axes: Any) -> dict[str, Axis]:
 
 def _axis(experiment: str, name: str, choices: Any) -> Axis:
     """The choices of an axis with the options that go with each."""
-    if isinstance(choices, Mapping):
-        return {choice: _options(linked) for choice, linked in choices.items()}
+    where = f"{experiment}: grid"
+    if isinstance(choices, Mapping) and choices:
+        return {choice: _options(f"{where}.{name}.{choice}", linked) for choice, linked in choices.items()}
     if not isinstance(choices, list) or not choices:
-        raise InputError(f"{experiment}: grid.{name} must be a list of choices, such as [0, 1, 2]")
+        raise InputError(f"{where}.{name} must be a list of choices, such as [0, 1, 2]")
     if not _is_option(name) and name not in FILES:
-        raise InputError(f"{experiment}: grid.{name} is no option; name one, or give each choice its options")
-    return {_hashable(choice): {} for choice in choices}
+        raise InputError(f"{where}.{name} is no option; name one, or give each choice its options")
+    return {_choice(where, name, choice): {} for choice in choices}
 
 
-def _options(linked: Mapping[Any, Any] | None) -> Options:
+def _options(where: str, linked: Any) -> Options:
     """Options by dotted key."""
+    if linked is not None and not isinstance(linked, Mapping):
+        raise InputError(f"{where} must hold the options that go with the choice, such as `{{V: 10}}`")
     return {NAMES.get(str(key), str(key)): value for key, value in (linked or {}).items()}
+
+
+def _views(experiment: str, show: Any, axes: Sequence[str]) -> list[str]:
+    """The views that a report is to show, each of which there is."""
+    if not isinstance(show, list):
+        raise InputError(f"{experiment}: show must be a list of views, such as [{show}]")
+    views = list(map(str, show))
+    for view in views:
+        _, axis = parse_view(experiment, view)
+        if axis is not None and axis not in axes:
+            raise InputError(f"{experiment}: show: {view}: there is no axis {axis}; known: {', '.join(axes)}")
+    return views
 
 
 def _condition(experiment: str, content: Any, axes: Sequence[str]) -> tuple[dict[str, Any], Options]:
@@ -194,12 +208,15 @@ def _condition(experiment: str, content: Any, axes: Sequence[str]) -> tuple[dict
     for axis in content["when"]:
         if axis not in axes:
             raise InputError(f"{experiment}: also.when: there is no axis {axis}; known: {', '.join(axes)}")
-    return dict(content["when"]), _options(content["give"])
+    return dict(content["when"]), _options(f"{experiment}: also.give", content["give"])
 
 
-def _hashable(choice: Any) -> Any:
+def _choice(where: str, axis: str, value: Any) -> Hashable:
     """A choice as a key; a list, such as tasks of unequal size, becomes a tuple."""
-    return tuple(choice) if isinstance(choice, list) else choice
+    parts = value if isinstance(value, list) else [value]
+    if any(isinstance(part, list | Mapping) for part in parts):
+        raise InputError(f"{where}.{axis}: {value} is no choice; give a number, a word or a list of them")
+    return tuple(parts) if isinstance(value, list) else value
 
 
 def _linked(key: str, axis: Axis, value: Any) -> Options:
@@ -214,11 +231,15 @@ def _split(override: str) -> tuple[str, list[Any]]:
     key, equals, text = override.partition("=")
     if not key or not equals or not text:
         raise InputError(f"override: {override!r} is not KEY=VALUE, such as seed=0 or V=10,100")
+    if key in FILES:
+        return key, [file.strip() for file in text.strip("[]").split(",")]
     several = text if text[0] in "[{" else f"[{text}]" if "," in text else text
     try:
         value = yaml.safe_load(several)
     except yaml.YAMLError:
         raise InputError(f"override: {text} is no value of {key}; quote it as in YAML") from None
+    if value == []:
+        raise InputError(f"override: {override} leaves no choice; give one or more, as in V=10,100")
     return key, value if isinstance(value, list) else [value]
 
 

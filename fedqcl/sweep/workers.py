@@ -83,6 +83,9 @@ def run_jobs(
                 process.join()
                 free.append(slot)
                 yield job, process.exitcode
+    except (KeyboardInterrupt, SystemExit):
+        print("stopping once what runs is saved: the same command goes on with it", file=sys.stderr, flush=True)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
         for process, _, _ in running.values():

@@ -82,6 +82,21 @@ def test_a_run_that_fails_is_reported_and_stops_no_other(out: Out) -> None:
     assert [line.split()[:2] for line in out()[0].splitlines()[1:]] == [["0", "missing"], ["1", "finished"]]
 
 
+def test_a_run_whose_summary_is_damaged_is_repeated(out: Out) -> None:
+    mine = write(seed=[0])
+    assert main(["sweep", mine]) == 0
+    folder = RunFolder("runs/mine/quickstart-C1-R1-N2-seed0")
+    accuracies = [row["average_accuracy"] for row in folder.read_metrics()]
+    folder.summary.write_text("{", encoding="utf-8")
+    out()
+    assert main(["sweep", mine, "--list"]) == 0
+    assert out()[0].splitlines()[1].split()[1] == "unfinished"
+    assert main(["sweep", mine]) == 0
+    assert out()[0].splitlines()[1] == "0 finished, 1 to run"
+    assert folder.finished
+    assert [row["average_accuracy"] for row in folder.read_metrics()] == accuracies
+
+
 def test_one_run_by_its_index(out: Out) -> None:
     words = ["sweep", write(V=[10, 100]), "--override", "trainer.devices=1", "--index"]
     assert main([*words, "1"]) == 0

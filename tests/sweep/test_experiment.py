@@ -50,6 +50,13 @@ def test_a_preset_is_a_second_config_that_wins() -> None:
     assert run.name == "cifar100-ER-alpha0.1-fair-seed0"
 
 
+def test_overriding_files_are_names_whatever_they_are_made_of() -> None:
+    runs = experiment("preset=fair/{config},paper", grid={"config": ["cifar10"], "seed": [0]}).runs()
+    assert [run.configs for run in runs] == [("cifar10", "presets/fair/cifar10"), ("cifar10", "presets/paper")]
+    (run,) = experiment("preset={config}", grid={"config": ["cifar10"]}).runs()
+    assert run.configs == ("cifar10", "presets/cifar10")
+
+
 def test_a_choice_may_bring_a_preset() -> None:
     grid = {"config": ["cifar100"], "what": {"a": {"preset": "fair/{config}", "method": "ER"}, "b": None}}
     first, second = experiment(grid=grid).runs()
@@ -154,7 +161,17 @@ def test_several_grids_are_taken_together() -> None:
             "mine: also.when: there is no axis methd; known: seed, method, .*",
         ),
         ({"grid": {"seed": [0]}, "show": "curves"}, r"mine: show must be a list of views, such as \[curves\]"),
+        ({"grid": {"seed": [0]}, "show": ["curve"]}, "mine: show: there is no view 'curve'; known: table, .*"),
+        (
+            {"grid": {"seed": [0]}, "show": ["sweep over v"]},
+            "mine: show: sweep over v: there is no axis v; known: seed, method, .*",
+        ),
         ({"grid": {"speed": [0]}}, "mine: grid.speed is no option; name one, or give each choice its options"),
+        ({"grid": []}, r"mine: grid must hold axes, such as .*"),
+        ({"grid": {"x": {}}}, r"mine: grid.x must be a list of choices, such as \[0, 1, 2\]"),
+        ({"grid": {"x": {"a": 3}}}, "mine: grid.x.a must hold the options that go with the choice, such as `{V: 10}`"),
+        ({"grid": {"V": [{"a": 1}]}}, "mine: grid.V: {'a': 1} is no choice; give a number, a word or a list of them"),
+        ({"grid": {"seed": [0]}, "also": 3}, "mine: also must hold pairs such as `{when: .*"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(content: dict[str, Any], message: str) -> None:
@@ -169,6 +186,10 @@ def test_a_file_that_does_not_fit_is_refused(content: dict[str, Any], message: s
         ("sed=0", r"override: there is no option sed; give a dotted key or one of seed, passes, method, .*"),
         ("passes=twice", "override: passes has no choice twice; known: online, offline"),
         ("V=[1", r"override: \[1 is no value of V; quote it as in YAML"),
+        ("V=[]", r"override: V=\[\] leaves no choice; give one or more, as in V=10,100"),
+        ("seed=[]", r"override: seed=\[\] leaves no choice; give one or more, as in V=10,100"),
+        ("seed=1: 2", "override.seed: {1: 2} is no choice; give a number, a word or a list of them"),
+        ("V=[[1,[2]],3]", r"override.V: \[1, \[2\]\] is no choice; give a number, a word or a list of them"),
     ],
 )
 def test_an_override_that_does_not_fit_is_refused(override: str, message: str) -> None:

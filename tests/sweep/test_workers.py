@@ -104,15 +104,25 @@ def test_a_log_is_added_to(tmp_path: Path) -> None:
     assert text.index("ValueError: first") < text.index("ValueError: second")
 
 
+def interrupted(number: int, folder: Path) -> None:
+    """Jobs that are under way when a signal comes."""
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), number))
+    timer.start()
+    list(run_jobs(fit, [job(folder, "sleep", str(folder / "pid"))], [None]))
+
+
 def test_sigterm_ends_the_sweep_and_its_handler_is_put_back(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.start()
     with pytest.raises(SystemExit) as left:
-        list(run_jobs(fit, [job(tmp_path, "sleep", str(tmp_path / "pid"))], [None]))
-    timer.join()
+        interrupted(signal.SIGTERM, tmp_path)
     assert left.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_sweep_that_is_stopped_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(signal.SIGINT, tmp_path)
+    assert capfd.readouterr().err == "stopping once what runs is saved: the same command goes on with it\n"
 
 
 def test_a_question_is_answered_by_another_process() -> None:
