@@ -209,15 +209,21 @@ class ContinualAccuracy(Metric):
         self._computed = None
         self._update_count += 1
 
+    @property
+    def matrix(self) -> Tensor:
+        """Accuracy on task j (column) after task i (row), of this process's images: float64 [T, T], NaN for unknown."""
+        return self.correct / self.total
+
     def compute(self) -> dict[str, Tensor]:
         """The metrics after the tasks seen so far.
 
         Returns:
             Scalars ``average_accuracy``, ``forgetting``, ``forgetting_paper`` (maximum over all rows),
             ``backward_transfer``, ``last_task_accuracy``, ``learning_accuracy`` and ``incremental_accuracy``,
-            fractions, and ``accuracy_matrix`` [T, T], NaN where nothing was evaluated; all float64.
+            fractions, and ``accuracy_matrix`` [T, T], NaN where nothing was evaluated; all float64. The matrix of a
+            single task comes as a scalar, as torchmetrics squeezes what has one element.
         """
-        matrix = self.correct / self.total
+        matrix = self.matrix
         rows = self.total.sum(1).nonzero()
         seen = matrix[: int(rows[-1]) + 1] if len(rows) else matrix[:1]
         return {
@@ -247,6 +253,6 @@ class ContinualAccuracy(Metric):
 
         if ax is None:
             _, ax = plt.subplots(layout="constrained")
-        matrix = (val or self.compute())["accuracy_matrix"]
+        matrix = (val or self.compute())["accuracy_matrix"].reshape(self.num_tasks, self.num_tasks)
         draw_accuracy_matrix(ax, matrix.tolist())
         return cast("Figure", ax.get_figure(root=True)), ax

@@ -84,14 +84,14 @@ class Tracker:
         self._warn_of_faults(engine)
         self.queues.append(record.queue)
         self.log.round(record)
-        self.log.task(record, self.metric.compute()["accuracy_matrix"].tolist(), self.queues)
+        self.log.task(record, self.metric.matrix.tolist(), self.queues)
 
     def _warn_of_faults(self, engine: Engine) -> None:
         for line in gather(engine.faults.take_lines()):
             self.log.warn(line)
 
     def _round_record(self, task: int, round: int, row: Tensor) -> RoundRecord:
-        matrix = torch.cat([(self.metric.correct / self.metric.total)[:task], row[None]])
+        matrix = torch.cat([self.metric.matrix[:task], row[None]])
         return RoundRecord(
             task=task,
             round=round,
@@ -110,6 +110,7 @@ class Tracker:
         metrics = {name: value.tolist() for name, value in self.metric.compute().items()}
         return {
             **metrics,
+            "accuracy_matrix": self.metric.matrix.tolist(),
             "queue_matrix": self.queues if any(self.queues) else None,
             "train_seconds": self.train_seconds,
             "client_steps": self.client_steps,

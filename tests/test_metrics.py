@@ -100,6 +100,14 @@ def test_update_counts_images_by_task() -> None:
     torch.testing.assert_close(result["accuracy_matrix"], expected, equal_nan=True)
 
 
+def test_a_single_task_can_be_drawn() -> None:
+    metric = ContinualAccuracy(num_tasks=1)
+    metric.add(torch.tensor([3]), torch.tensor([4]), after=0)
+    assert metric.matrix.tolist() == [[0.75]]
+    _, ax = metric.plot()
+    assert "75.0" in {text.get_text() for text in ax.texts}
+
+
 def test_add_equals_update() -> None:
     counted = ContinualAccuracy(num_tasks=3)
     counted.add(torch.tensor([4, 0, 0]), torch.tensor([4, 0, 0]), after=0)

@@ -41,7 +41,8 @@ def tracked(
     engine = toy_engine(toy_learner(method), data, epochs=2)
     evaluator = Evaluator(engine.fabric, data.evaluation_pool(engine.fabric.device, "test"), data.spec)
     log = Log()
-    schedule = Schedule(3, rounds, data.num_clients, participation, data.seed)
+    assert data.spec is not None
+    schedule = Schedule(data.spec.num_tasks, rounds, data.num_clients, participation, data.seed)
     tracker = Tracker(evaluator, log, schedule, Costs(engine))
     loop.fit(method, engine, schedule, tracker)
     return tracker, log, engine
@@ -92,6 +93,12 @@ def test_summary() -> None:
     for task, r in enumerate(last):
         for k in range(task):
             assert queues[task, k] == pytest.approx(np.mean([c.state["queue"][k] for c in r.clients]))
+
+
+def test_a_single_task_has_a_matrix_too() -> None:
+    tracker, log, _ = tracked(queued(), toy_data(tasks=1))
+    ((accuracy,),) = tracker.summary()["accuracy_matrix"]
+    assert accuracy == log.records[-1].accuracy[0] == tracker.summary()["average_accuracy"]
 
 
 def test_in_the_class_incremental_scenario_classes_to_come_are_never_predicted() -> None:
