@@ -34,6 +34,8 @@ def sweep(words: list[str]) -> int:
         InputError: a mistake in the command line, the experiment or one of its configurations, before any run starts.
     """
     options = _parser().parse_args(words)
+    if options.jobs is not None and options.jobs < 1:
+        raise InputError(f"jobs: {options.jobs} is not accepted; give a whole number from 1 up")
     _parsed.cache_clear()  # the config files may be others than at the last call
     file = find_experiment(options.experiment)
     experiment = Experiment(file.stem, read_experiment(file), options.override)
@@ -65,7 +67,9 @@ def _parser() -> Parser:
         metavar="KEY=VALUE",
         help="narrow or change the grid, as seed=0 or V=10,100, or set any option, as trainer.precision=32-true",
     )
-    parser.add_argument("--root", default="runs", help="folder of all runs; a run that lies in it is not repeated")
+    parser.add_argument(
+        "--root", default="runs", help="folder of all runs; one that lies in it or one folder down is not repeated"
+    )
     parser.add_argument(
         "--jobs",
         type=int,
@@ -179,6 +183,8 @@ def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     _check_alone()
     missing = [task for task in tasks if not task.finished()]
     print(f"{len(tasks) - len(missing)} finished, {len(missing)} to run", flush=True)
+    if missing:
+        _make_folder(missing[0].known.root / missing[0].experiment.name)
     slots = _slots(missing, jobs)
     alone = [] if any("trainer.devices" in task.places[0].options for task in missing) else ["--trainer.devices=1"]
     made = {job: task for task in missing for job in [task.job(*alone)]}
@@ -194,6 +200,14 @@ def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     return int(bool(failed))
 
 
+def _make_folder(path: Path) -> None:
+    """Make the folder of an experiment's runs and of what they print."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"root: cannot make {path}: {error.strerror}; choose another") from None
+
+
 def _check_alone() -> None:
     """Refuse to be one of several: each would make all runs."""
     tasks, name = int(os.environ.get("SLURM_NTASKS") or 1), os.environ.get("SLURM_JOB_NAME")
@@ -203,8 +217,6 @@ def _check_alone() -> None:
 
 def _slots(tasks: Sequence[Task], jobs: int | None) -> list[str | None]:
     """What runs at once: each GPU's name for ``CUDA_VISIBLE_DEVICES``, None for the CPU."""
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: {jobs} is not accepted; give a whole number from 1 up")
     gpus = _visible_gpus() if any(task.config["trainer"]["accelerator"] != "cpu" for task in tasks) else []
     return [gpus[slot % len(gpus)] if gpus else None for slot in range(jobs or len(gpus) or 1)]
 

@@ -42,6 +42,9 @@ NAMES = {
 FILES = {"config": "{}", "preset": "presets/{}"}
 BASE = "{config}"  # in the name of a preset that there is one of for each config
 _KEYS = ("title", "fills", "grid", "also", "show")
+_SHORT = {option: name for name, option in NAMES.items()}
+# Options that a sweep gives its runs itself.
+_OWN = ("trainer.root", "trainer.name", "ckpt_path")
 
 Options: TypeAlias = dict[str, Any]
 Axis: TypeAlias = "dict[Any, Options]"
@@ -110,7 +113,7 @@ class Experiment:
             self._override(*_split(override))
 
     def _override(self, key: str, values: list[Any]) -> None:
-        key = next((short for short, option in NAMES.items() if option == key), key)
+        key = _SHORT.get(key, key)
         holders = [grid for grid in self._grids if key in grid]
         if holders:
             self._choose(holders, key, [_choice("override", key, value) for value in values])
@@ -159,21 +162,33 @@ class Experiment:
             files += [(kind, given[kind]) for kind in FILES if kind in given]
         base = str(where.get("config", ""))
         configs = tuple(FILES[kind].format(file.replace(BASE, base)) for kind, file in files)
-        overridden = {NAMES.get(axis, axis): at[axis] for axis in self._added} | self._fixed
-        return Planned(_name(where), where, configs, options | overridden)
+        options |= {NAMES.get(axis, axis): at[axis] for axis in self._added} | self._fixed
+        for key in _OWN:
+            if key in options:
+                raise InputError(f"{self.name}: {key} is the sweep's own; --root says where runs are kept")
+        return Planned(_name(where), where, configs, options)
 
 
 def _grid(experiment: str, axes: Any) -> dict[str, Axis]:
     if not isinstance(axes, Mapping) or not axes:
         raise InputError(f"{experiment}: grid must hold axes, such as `seed: [0, 1, 2]`")
-    return {str(axis): _axis(experiment, str(axis), choices) for axis, choices in axes.items()}
+    grid: dict[str, Axis] = {}
+    for axis, choices in axes.items():
+        name = _SHORT.get(str(axis), str(axis))
+        if name in grid:
+            raise InputError(f"{experiment}: grid has {name} twice, once as {NAMES[name]}; leave one out")
+        grid[name] = _axis(experiment, name, choices)
+    return grid
 
 
 def _axis(experiment: str, name: str, choices: Any) -> Axis:
     """The choices of an axis with the options that go with each."""
     where = f"{experiment}: grid"
     if isinstance(choices, Mapping) and choices:
-        return {choice: _options(f"{where}.{name}.{choice}", linked) for choice, linked in choices.items()}
+        return {
+            _choice(where, name, choice): _options(f"{where}.{name}.{choice}", linked)
+            for choice, linked in choices.items()
+        }
     if not isinstance(choices, list) or not choices:
         raise InputError(f"{where}.{name} must be a list of choices, such as [0, 1, 2]")
     if not _is_option(name) and name not in FILES:
@@ -205,16 +220,17 @@ def _condition(experiment: str, content: Any, axes: Sequence[str]) -> tuple[dict
     parts = content if isinstance(content, Mapping) else {}
     if set(parts) != {"when", "give"} or not all(isinstance(part, Mapping) for part in parts.values()):
         raise InputError(f"{experiment}: also must hold pairs such as `{{when: {{method: ER}}, give: {{M: 200}}}}`")
-    for axis in content["when"]:
+    when = {_SHORT.get(str(axis), str(axis)): choice for axis, choice in content["when"].items()}
+    for axis in when:
         if axis not in axes:
             raise InputError(f"{experiment}: also.when: there is no axis {axis}; known: {', '.join(axes)}")
-    return dict(content["when"]), _options(f"{experiment}: also.give", content["give"])
+    return when, _options(f"{experiment}: also.give", content["give"])
 
 
 def _choice(where: str, axis: str, value: Any) -> Hashable:
     """A choice as a key; a list, such as tasks of unequal size, becomes a tuple."""
     parts = value if isinstance(value, list) else [value]
-    if any(isinstance(part, list | Mapping) for part in parts):
+    if not all(part is None or isinstance(part, str | int | float) for part in parts):
         raise InputError(f"{where}.{axis}: {value} is no choice; give a number, a word or a list of them")
     return tuple(parts) if isinstance(value, list) else value
 
@@ -266,4 +282,4 @@ def is_number(text: str) -> bool:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedqcl.errors import InputError
 from fedqcl.run.config import Complete, changes, differences
 from fedqcl.run.folder import RunFolder
 from fedqcl.sweep.experiment import Experiment, Planned
@@ -67,8 +68,15 @@ def free_name(folder: Path, name: str) -> str:
 
 
 def mark(folder: RunFolder, experiment: Experiment, planned: Planned) -> None:
-    """Note in a run's folder where in an experiment it lies, for reports; it may lie in several places of several."""
-    notes = folder.read_places()
+    """Note in a run's folder where in an experiment it lies, for reports; it may lie in several places of several.
+
+    Raises:
+        InputError: the note cannot be written.
+    """
+    try:
+        notes = folder.read_places()
+    except (OSError, ValueError):
+        notes = {}  # each sweep that the run is of notes its place again
     places = notes.get(experiment.name, {}).get("at", [])
     at = json.loads(json.dumps(planned.at))
     notes[experiment.name] = {
@@ -77,4 +85,7 @@ def mark(folder: RunFolder, experiment: Experiment, planned: Planned) -> None:
         "show": experiment.show,
         "at": places if at in places else [*places, at],
     }
-    folder.write_places(notes)
+    try:
+        folder.write_places(notes)
+    except OSError as error:
+        raise InputError(f"{folder.places}: cannot be written ({error.strerror})") from None

@@ -34,7 +34,7 @@ class Job:
 
     def last_line(self) -> str:
         """The last thing the run printed."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n") if self.log.exists() else []
+        lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n") if self.log.is_file() else []
         return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
 
 

@@ -148,6 +148,10 @@ def test_a_run_under_another_configuration_keeps_its_name(out: Out) -> None:
             ["e1", "--override", *SMALL, "preset=fairy"],
             "quickstart-fairy-FedAvg-seed0: config: there is no file",
         ),
+        (
+            ["e7", "--override", *SMALL, "V=1", "--root", __file__],
+            f"root: cannot make {__file__}/e7-V: Not a directory; ",
+        ),
         (["e7", "--override", *SMALL, "V=1", "--jobs", "0"], "jobs: 0 is not accepted; give a whole number from 1 up"),
     ],
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -48,6 +49,24 @@ def test_a_preset_is_a_second_config_that_wins() -> None:
     run = experiment("preset=fair", "seed=0").runs()[0]
     assert run.configs == ("cifar100", "presets/fair")
     assert run.name == "cifar100-ER-alpha0.1-fair-seed0"
+
+
+def test_an_axis_goes_by_its_short_name() -> None:
+    grid = {"seed_everything": [0], "model.method.memory": [50, 100]}
+    assert names(grid=grid) == ["M50-seed0", "M100-seed0"]
+    for override in ("M=60", "model.method.memory=60"):
+        (run,) = experiment(override, grid=grid).runs()
+        assert (run.at, run.options) == ({"seed": 0, "M": 60}, {"seed_everything": 0, "model.method.memory": 60})
+    (run,) = experiment(grid={"M": [1]}, also=[{"when": {"model.method.memory": 1}, "give": {"V": 2}}]).runs()
+    assert run.options["model.method.V"] == 2
+
+
+@pytest.mark.parametrize("key", ["trainer.root", "trainer.name", "ckpt_path"])
+def test_where_runs_are_kept_is_no_option_of_theirs(key: str) -> None:
+    with pytest.raises(InputError, match=f"^mine: {key} is the sweep's own; --root says where runs are kept$"):
+        experiment(grid={"x": {"y": {key: "a"}}}).runs()
+    with pytest.raises(InputError, match=r"^mine: trainer\.name is the sweep's own"):
+        experiment("trainer.name=a,b").runs()
 
 
 def test_overriding_files_are_names_whatever_they_are_made_of() -> None:
@@ -167,6 +186,11 @@ def test_several_grids_are_taken_together() -> None:
             "mine: show: sweep over v: there is no axis v; known: seed, method, .*",
         ),
         ({"grid": {"speed": [0]}}, "mine: grid.speed is no option; name one, or give each choice its options"),
+        ({"grid": {"V": [1], "model.method.V": [2]}}, "mine: grid has V twice, once as model.method.V; leave one out"),
+        (
+            {"grid": {"V": [dt.date(2026, 1, 1)]}},
+            "mine: grid.V: 2026-01-01 is no choice; give a number, a word or a list of them",
+        ),
         ({"grid": []}, r"mine: grid must hold axes, such as .*"),
         ({"grid": {"x": {}}}, r"mine: grid.x must be a list of choices, such as \[0, 1, 2\]"),
         ({"grid": {"x": {"a": 3}}}, "mine: grid.x.a must hold the options that go with the choice, such as `{V: 10}`"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fedqcl.errors import InputError
 from fedqcl.run import RunFolder
 from fedqcl.sweep import Experiment, KnownRuns
 from fedqcl.sweep.known import free_name, mark, same_run
@@ -126,6 +127,23 @@ def test_a_name_that_is_taken_is_counted_on(tmp_path: Path) -> None:
     for name in ("x", "x-2"):
         (tmp_path / name).mkdir()
     assert free_name(tmp_path, "x") == "x-3"
+
+
+@pytest.mark.parametrize("text", ["", "{", "3"])
+def test_a_damaged_note_is_written_anew(text: str, tmp_path: Path) -> None:
+    folder = run(tmp_path / "x", CONFIG)
+    folder.places.write_text(text, encoding="utf-8")
+    experiment = Experiment("e7", {"grid": {"V": [1]}})
+    mark(folder, experiment, experiment.runs()[0])
+    assert folder.read_places()["e7"]["at"] == [{"V": 1}]
+
+
+def test_a_note_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    folder = run(tmp_path / "x", CONFIG)
+    folder.places.mkdir()
+    experiment = Experiment("e7", {"grid": {"V": [1]}})
+    with pytest.raises(InputError, match=r"sweep\.json: cannot be written \(Is a directory\)$"):
+        mark(folder, experiment, experiment.runs()[0])
 
 
 def test_a_run_is_marked_with_all_its_places(tmp_path: Path) -> None:
