@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from fedqcl.errors import InputError
+from fedqcl.report.shape import check_places, check_summary, is_number
 from fedqcl.run.config import parse_config
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import mean
@@ -68,7 +69,7 @@ class Run:
         """A number of the summary, or of a group in it, the last one of a list; NaN if it has none."""
         value = (self.summary.get(group) or {} if group else self.summary).get(name)
         value = value[-1] if isinstance(value, list) and value else value
-        return float(value) if isinstance(value, int | float) else math.nan
+        return float(value) if is_number(value) else math.nan
 
     @cached_property
     def accuracy(self) -> Matrix:
@@ -122,7 +123,10 @@ def _read(folder: RunFolder) -> Run | None:
         summary = folder.read_summary()
         if not summary:
             return None
-        run = Run(folder.path, folder.config.read_text(encoding="utf-8"), summary, folder.read_places())
+        check_summary(summary)
+        places = folder.read_places()
+        check_places(places)
+        run = Run(folder.path, folder.config.read_text(encoding="utf-8"), summary, places)
         if not run.settings:
             raise ValueError("config.yaml holds no options")
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -13,14 +13,14 @@ from fedqcl.report.runs import Run, accuracy_after, deviation, forgetting_after,
 
 nan = math.nan
 MATRIX = [[0.9, 0.1, 0.1], [0.95, 0.8, 0.1], [0.7, 0.5, 0.6]]
+SUMMARY = {"average_accuracy": 0.6, "forgetting": None, "accuracy_matrix": [[0.6, None], [0.5, 0.7]]}
 
 
 def write(path: Path, finished: bool = True, config: str = "seed_everything: 3\n") -> Path:
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(config, encoding="utf-8")
     if finished:
-        summary = {"average_accuracy": 0.6, "forgetting": None, "accuracy_matrix": [[0.6, None]], "queue_matrix": None}
-        (path / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        (path / "summary.json").write_text(json.dumps(SUMMARY), encoding="utf-8")
     return path
 
 
@@ -67,7 +67,9 @@ data: {source: {class_path: fedqcl.data.sources.CIFAR100, init_args: {root: data
 
 def test_own_images_go_by_the_name_of_their_file(tmp_path: Path) -> None:
     path = write(tmp_path / "run", config="data: {source: {class_path: fedqcl.data.sources.Npz}}\n")
-    (path / "summary.json").write_text(json.dumps({"dataset": "cifar100", "device": "1 x NVIDIA H200"}), "utf-8")
+    (path / "summary.json").write_text(
+        json.dumps(SUMMARY | {"dataset": "cifar100", "device": "1 x NVIDIA H200"}), "utf-8"
+    )
     ((run,), _) = read_runs([path])
     assert (run.dataset, run.device) == ("cifar100", "1 x NVIDIA H200")
 
@@ -82,9 +84,9 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        *(("summary.json", text) for text in ("{", "", "[1]")),
+        *(("summary.json", text) for text in ("{", "", "[1]", '{"a": 1}')),
         *(("config.yaml", text) for text in ("data: {alpha: 1", "a: b: c", "", "3", None)),
-        *(("sweep.json", text) for text in ("{", "3")),
+        *(("sweep.json", text) for text in ("{", "3", '{"e1": 3}')),
     ],
 )
 def test_a_run_whose_files_are_damaged_is_refused_in_one_line(file: str, text: str | None, tmp_path: Path) -> None:
@@ -109,5 +111,6 @@ def test_deviation_of_a_sample() -> None:
     assert math.isnan(deviation([1.0]))
 
 
-def test_numbers_that_are_no_numbers_are_nan() -> None:
-    assert math.isnan(Run(Path(), "", {"x": "text"}).figure("x"))
+@pytest.mark.parametrize("value", ["text", True, [True], None, {}, 10**400])
+def test_numbers_that_are_no_numbers_are_nan(value: object) -> None:
+    assert math.isnan(Run(Path(), "", {"x": value}).figure("x"))
