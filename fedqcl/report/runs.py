@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from fedqcl.errors import InputError
-from fedqcl.report.shape import check_places, check_summary, is_number
+from fedqcl.report.shape import check_config, check_places, check_summary, is_number
 from fedqcl.run.config import parse_config
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import mean
@@ -29,7 +29,7 @@ class Run:
 
     Attributes:
         path: its folder.
-        text: its ``config.yaml``.
+        text: its ``config.yaml``; blank if a script has made it, whose options are not known.
         summary: what ``summary.json`` holds.
         places: by experiment, its title, what it fills and shows, and where in it the run lies; from ``sweep.json``.
     """
@@ -40,10 +40,14 @@ class Run:
     places: Places = field(default_factory=dict)
 
     @cached_property
+    def config(self) -> Any:
+        """The configuration, nested as in its file."""
+        return parse_config(self.text)
+
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration by dotted key; a class is the value of its own key, by its short name."""
-        config = parse_config(self.text)
-        return dict(_flatten("", config)) if isinstance(config, Mapping) else {}
+        return dict(_flatten("", self.config))
 
     @property
     def dataset(self) -> str:
@@ -127,8 +131,8 @@ def _read(folder: RunFolder) -> Run | None:
         places = folder.read_places()
         check_places(places)
         run = Run(folder.path, folder.config.read_text(encoding="utf-8"), summary, places)
-        if not run.settings:
-            raise ValueError("config.yaml holds no options")
+        if run.text or run.places:  # a script's run has no options in its file, and is of no sweep
+            check_config(run.text, run.config)
     except (OSError, ValueError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         raise InputError(f"{folder.path}: cannot be read ({why}); remove it or leave it out") from None
@@ -141,8 +145,8 @@ def _flatten(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         return
     if "class_path" in value:
         yield key, str(value["class_path"]).rpartition(".")[2]
-        value = value.get("init_args") or {}
-    for name, part in value.items():
+        value = value.get("init_args")
+    for name, part in value.items() if isinstance(value, Mapping) else ():
         yield from _flatten(f"{key}.{name}".lstrip("."), part)
 
 

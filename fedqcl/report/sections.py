@@ -147,7 +147,10 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
         for name, (place, members) in experiments.items()
     ]
     sections.sort(key=lambda section: order(section.name))
-    others = [({"config": run.dataset, "method": run.method}, run) for run in runs if not run.places]
+    # Without options nothing tells which runs of scripts differ in the seed alone: each stands for itself.
+    others = [
+        ({"config": run.dataset, "method": run.method or run.path.as_posix()}, run) for run in runs if not run.places
+    ]
     if others:
         sections.append(Section(OTHER, "Other runs", "", ["table by config", "curves", "pareto"], _cells(others)))
     return sections

@@ -1,4 +1,4 @@
-"""The shape of a run's files: JSON may hold anything, and a report reads what a run writes."""
+"""The shape of a run's files: YAML and JSON may hold anything, and a report reads what a run writes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeGuard
 
 Test: TypeAlias = Callable[[Any], bool]
+
+
+def check_config(text: str, config: Any) -> None:
+    """Check what ``config.yaml`` holds: one that was cut short may still be YAML, of other options or values.
+
+    Args:
+        text: the file's.
+        config: what that stands for.
+
+    Raises:
+        ValueError: it is not what a run writes; names the first key that is not.
+    """
+    if not isinstance(config, Mapping):
+        raise ValueError("config.yaml holds no options")
+    _check("config.yaml", config, _CONFIG)
+    if not text.endswith("\n"):
+        raise ValueError("config.yaml ends within a line")
 
 
 def check_summary(summary: Mapping[str, Any]) -> None:
@@ -64,6 +81,10 @@ def _is_row(value: Any, tasks: int) -> bool:
     return isinstance(value, list) and len(value) == tasks and all(map(_or_none(is_number), value))
 
 
+def _are_options(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value)
+
+
 def _are_views(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
@@ -74,9 +95,10 @@ def _are_points(value: Any) -> bool:
 
 def _is_point(value: Any) -> bool:
     """Whether it has a choice for each of some axes."""
-    return isinstance(value, Mapping) and bool(value) and not any(map(_is_mapping, value.values()))
+    return _are_options(value) and not any(map(_is_mapping, value.values()))
 
 
+_CONFIG: dict[str, Test] = {"seed_everything": is_number} | dict.fromkeys(("trainer", "model", "data"), _are_options)
 _SUMMARY: dict[str, Test] = {
     "average_accuracy": is_number,
     "accuracy_matrix": _or_none(_is_matrix),

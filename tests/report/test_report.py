@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fedqcl.errors import InputError
 from fedqcl.report.report import make_report
@@ -38,8 +39,13 @@ def test_runs_of_no_experiment_are_compared_too(tmp_path: Path) -> None:
     for method in ("ER", "FedQCL"):
         folder = tmp_path / "runs" / method
         folder.mkdir(parents=True)
-        config = f"model: {{method: {{class_path: x.{method}}}}}\ndata: {{source: {{class_path: x.Digits}}}}\n"
-        (folder / "config.yaml").write_text(config, encoding="utf-8")
+        config = {
+            "seed_everything": 0,
+            "trainer": {"rounds": 10},
+            "model": {"method": {"class_path": f"x.{method}"}},
+            "data": {"source": {"class_path": "x.Digits"}},
+        }
+        (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         summary = made_up_summary(method, 3, 0, method) | {"queue_matrix": None}
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     make_report([tmp_path / "runs"], tmp_path / "report")

@@ -10,13 +10,15 @@ import torch
 from fedqcl.errors import InputError
 from fedqcl.metrics import average_accuracy, forgetting
 from fedqcl.report.runs import Run, accuracy_after, deviation, forgetting_after, read_runs
+from fedqcl.run import RunFolder
 
 nan = math.nan
 MATRIX = [[0.9, 0.1, 0.1], [0.95, 0.8, 0.1], [0.7, 0.5, 0.6]]
 SUMMARY = {"average_accuracy": 0.6, "forgetting": None, "accuracy_matrix": [[0.6, None], [0.5, 0.7]]}
+CONFIG = "seed_everything: 3\ntrainer: {rounds: 10}\nmodel: {method: ER}\ndata: {alpha: 1}\n"
 
 
-def write(path: Path, finished: bool = True, config: str = "seed_everything: 3\n") -> Path:
+def write(path: Path, finished: bool = True, config: str = CONFIG) -> Path:
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(config, encoding="utf-8")
     if finished:
@@ -66,7 +68,8 @@ data: {source: {class_path: fedqcl.data.sources.CIFAR100, init_args: {root: data
 
 
 def test_own_images_go_by_the_name_of_their_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "run", config="data: {source: {class_path: fedqcl.data.sources.Npz}}\n")
+    source = "data: {source: {class_path: fedqcl.data.sources.Npz}}\n"
+    path = write(tmp_path / "run", config=CONFIG.replace("data: {alpha: 1}\n", source))
     (path / "summary.json").write_text(
         json.dumps(SUMMARY | {"dataset": "cifar100", "device": "1 x NVIDIA H200"}), "utf-8"
     )
@@ -85,7 +88,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     ("file", "text"),
     [
         *(("summary.json", text) for text in ("{", "", "[1]", '{"a": 1}')),
-        *(("config.yaml", text) for text in ("data: {alpha: 1", "a: b: c", "", "3", None)),
+        *(("config.yaml", text) for text in ("data: {alpha: 1", "a: b: c", "3\n", "# fedqcl\n", CONFIG[:-1], None)),
         *(("sweep.json", text) for text in ("{", "3", '{"e1": 3}')),
     ],
 )
@@ -95,6 +98,25 @@ def test_a_run_whose_files_are_damaged_is_refused_in_one_line(file: str, text: s
     with pytest.raises(InputError, match=r"run: cannot be read \(.+\); remove it or leave it out$") as refused:
         read_runs([tmp_path])
     assert "\n" not in str(refused.value)
+
+
+def test_a_config_that_was_cut_short_is_refused_even_if_it_can_be_read(tmp_path: Path) -> None:
+    config = write(tmp_path / "run") / "config.yaml"
+    for end in range(1, len(CONFIG)):
+        config.write_text(CONFIG[:end], encoding="utf-8")
+        with pytest.raises(InputError, match="run: cannot be read"):
+            read_runs([tmp_path])
+
+
+def test_a_run_of_a_script_has_no_options_and_is_read(tmp_path: Path) -> None:
+    path = RunFolder.create(tmp_path, None, "digits-FedAvg-seed2").path
+    (path / "summary.json").write_text(json.dumps(SUMMARY | {"dataset": "digits", "seed": 2}), encoding="utf-8")
+    ((run,), _) = read_runs([tmp_path])
+    assert (run.dataset, run.method, run.seed, run.settings) == ("digits", "", 2, {})
+    place = {"title": "", "fills": "", "show": [], "at": [{"seed": 2}]}
+    (path / "sweep.json").write_text(json.dumps({"e1": place}), encoding="utf-8")  # a sweep's has options
+    with pytest.raises(InputError, match=r"config\.yaml: seed_everything is missing"):
+        read_runs([tmp_path])
 
 
 def test_curves_are_the_metrics_of_the_first_rows() -> None:

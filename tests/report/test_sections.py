@@ -88,6 +88,14 @@ def test_single_runs_of_no_experiment_go_by_their_names() -> None:
     assert [section.label(cell) for cell in section.cells] == ["ER-0", "FedQCL-0", "FedQCL-0"]
 
 
+def test_runs_of_scripts_whose_options_are_not_known_are_not_put_together() -> None:
+    scripts = [Run(Path("runs", name), "", {"seed": seed, "dataset": "digits"}) for name, seed in (("a", 0), ("b", 1))]
+    (section,) = make_sections(scripts)
+    assert [section.label(cell) for cell in section.cells] == ["a", "b"]
+    (section,) = make_sections([*scripts, run(source="Digits"), run(source="Digits", seed=1)])
+    assert [section.label(cell) for cell in section.cells] == ["FedQCL", "runs/a", "runs/b"]
+
+
 def test_a_run_that_was_repeated_counts_once() -> None:
     (section,) = make_sections([run(0.4), run(0.4), run(0.6, seed=1)])
     (cell,) = section.cells

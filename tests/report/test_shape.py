@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from fedqcl.report.shape import check_places, check_summary, is_number
+from fedqcl.report.shape import check_config, check_places, check_summary, is_number
 
+CONFIG: dict[str, Any] = {"seed_everything": 0, "trainer": {"rounds": 1}, "model": {"net": None}, "data": {"alpha": 1}}
 SUMMARY: dict[str, Any] = {
     "average_accuracy": 0.6,
     "accuracy_matrix": [[0.6, None], [0.5, 0.7]],
@@ -17,10 +18,25 @@ PLACE: dict[str, Any] = {"title": "V", "fills": "", "show": ["table"], "at": [{"
 
 
 def test_what_runs_write_fits() -> None:
+    check_config("\n", CONFIG)
     check_summary(SUMMARY)
     check_summary({"average_accuracy": 1, "queue_matrix": None})  # an early run lacks what came later
     check_places({"e7": PLACE, "e8": PLACE | {"show": []}})
     check_places({})
+
+
+@pytest.mark.parametrize("key", CONFIG)
+@pytest.mark.parametrize("value", [None, {}, [], "text"])
+def test_a_config_without_one_of_its_parts_is_refused(key: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"^config\.yaml: {key} (is missing|cannot be .+)$"):
+        check_config("\n", CONFIG | {key: value})
+
+
+def test_a_config_that_ends_too_early_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^config\.yaml ends within a line$"):
+        check_config("data: {alpha: 1", CONFIG)
+    with pytest.raises(ValueError, match=r"^config\.yaml holds no options$"):
+        check_config("3\n", 3)
 
 
 @pytest.mark.parametrize(
