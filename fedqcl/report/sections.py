@@ -100,11 +100,11 @@ class Section:
 
 
 def in_words(axis: str, cell: Cell) -> str:
-    """A cell's choice of an axis in words."""
+    """A cell's choice of an axis in words: a number or a list says of what it is."""
     value = cell.at.get(axis)
     if axis == "config":
         return cell.dataset
-    if axis == "method" or (number(value) is None and isinstance(value, str)):
+    if axis == "method" or (isinstance(value, str) and number(value) is None and not value.startswith("[")):
         return str(value)
     return f"{axis} {value:g}" if isinstance(value, float) else f"{axis} {value}"
 

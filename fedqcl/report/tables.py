@@ -57,7 +57,8 @@ class Table:
         head = [f"{group} {name}".strip() for group, name in self.columns]
         rule = ["---" if isinstance(entry, str) else "--:" for entry in self.rows[0]]
         body = [[_marked(entry, "**{}**") for entry in row] for row in self.rows]
-        return "".join(f"| {' | '.join(row)} |\n" for row in [head, rule, *body])
+        lines = [[cell.replace("|", r"\|") for cell in row] for row in [head, rule, *body]]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def latex(self) -> str:
         """As a LaTeX ``tabular`` for the booktabs package, the best in bold."""
@@ -223,6 +224,19 @@ def _td(entry: Entry) -> str:
     return f"<td class=n>{_marked(entry, '<b>{}</b>')}</td>"
 
 
+_TEX = {char: f"\\{char}" for char in "%_&#${}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "²": "$^2$",
+    "[": "{[}",  # bare, these two would be options of the row end before them
+    "*": "{*}",
+}
+
+
 def _tex(text: str) -> str:
     """A text as LaTeX shows it."""
-    return text.translate({ord(char): f"\\{char}" for char in "%_&#${}"} | {ord("²"): "$^2$", ord("\\"): "/"})
+    return "".join(_TEX.get(char, char) for char in text)

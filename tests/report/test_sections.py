@@ -57,6 +57,11 @@ def test_cells_are_sorted_as_a_reader_expects() -> None:
     }
 
 
+def test_a_list_says_of_what_it_is() -> None:
+    (section,) = make_sections([run(at=[{"T": T}]) for T in (2, [2, 3, 5])])
+    assert [section.label(cell) for cell in section.cells] == ["T 2", "T [2, 3, 5]"]
+
+
 def test_settings_in_which_runs_at_one_place_differ_become_axes() -> None:
     runs = [run(at=[{"method": "FedQCL", "V": 10}], rounds=rounds, seed=seed) for rounds in (1, 10) for seed in (0, 1)]
     (section,) = make_sections(runs)

@@ -95,6 +95,21 @@ def test_the_same_table_as_latex() -> None:
     )
 
 
+def test_signs_that_mean_something_to_latex_are_shown() -> None:
+    text = Table([("", "~")], [["[2, 3]"], ["* x"], [r"a\b^2 ~ {$x²|<y>}"]]).latex()
+    assert text.splitlines()[2:7] == [
+        r"\textasciitilde{} \\",
+        r"\midrule",
+        r"{[}2, 3] \\",
+        r"{*} x \\",
+        r"a\textbackslash{}b\textasciicircum{}2 \textasciitilde{} \{\$x$^2$\textbar{}\textless{}y\textgreater{}\} \\",
+    ]
+
+
+def test_a_line_in_a_cell_ends_no_cell_of_markdown() -> None:
+    assert Table([("a|b", "c")], [["x|y"]]).markdown() == "| a\\|b c |\n| --- |\n| x\\|y |\n"
+
+
 def test_the_same_table_as_html() -> None:
     table = Table([("", ""), ("G", "<i>")], [["<b>", Figure(5.0, best=True)]])
     text = table.html()
