@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
@@ -65,19 +66,24 @@ def write_page(path: Path, chapters: Sequence[Chapter], runs: Sequence[Run], unf
     return path
 
 
+def page_ids() -> list[str]:
+    """The ids of the page's own parts, which no chapter can have."""
+    return re.findall(r'id="(.+?)"', _file("page.html"))
+
+
 def _file(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _link(chapter: Chapter) -> str:
-    return f'<a href="#{html.escape(chapter.section.name)}">{html.escape(chapter.section.title)}</a>'
+    return f'<a href="#{chapter.name}">{html.escape(chapter.section.title)}</a>'
 
 
 def _chapter(chapter: Chapter) -> str:
     section = chapter.section
     stands_for = f"{section.fills} of the paper. " if section.fills else ""
     lines = [
-        f'<section id="{html.escape(section.name)}">',
+        f'<section id="{chapter.name}">',
         f"<h2>{html.escape(section.title)}</h2>",
         f"<p class=faint>{html.escape(stands_for + _seeds(chapter))}</p>",
         *(f'<div class="scroll">\n{table.html()}\n</div>' for table in chapter.tables),
@@ -93,7 +99,7 @@ def _seeds(chapter: Chapter) -> str:
     counts = sorted({len(cell.runs) for cell in chapter.section.cells})
     some = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     devices = sorted({run.device for cell in chapter.section.cells for run in cell.runs})
-    return f"Seeds: {some}. On: {', '.join(devices)}. Files: {chapter.section.name}.csv, .md and .tex in tables."
+    return f"Seeds: {some}. On: {', '.join(devices)}. Files: {chapter.name}.csv, .md and .tex in tables."
 
 
 def _figure(path: Path) -> str:

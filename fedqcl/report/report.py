@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from fedqcl.errors import InputError
 from fedqcl.report import figures
-from fedqcl.report.page import write_page
+from fedqcl.report.names import Names
+from fedqcl.report.page import page_ids, write_page
 from fedqcl.report.runs import read_runs
 from fedqcl.report.sections import Section, make_sections
 from fedqcl.report.tables import Table, complexity_table, long_table, results_table
@@ -26,11 +26,13 @@ class Chapter:
 
     Attributes:
         section: the runs.
+        name: that of its table files, and its id on the page.
         tables: in the order of its views.
         figures: SVG files in the order of its views.
     """
 
     section: Section
+    name: str
     tables: list[Table] = field(default_factory=list)
     figures: list[Path] = field(default_factory=list)
 
@@ -52,15 +54,15 @@ def make_report(paths: Sequence[Path | str], out: Path) -> Path:
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        chapters = [_chapter(section, out) for section in make_sections(runs)]
+        names = Names(page_ids())
+        chapters = [_chapter(section, names, out) for section in make_sections(runs)]
         return write_page(out / "index.html", chapters, runs, unfinished)
     except OSError as error:
         raise InputError(f"out: {error.filename or out} cannot be written ({error.strerror})") from None
 
 
-def _chapter(section: Section, out: Path) -> Chapter:
-    chapter = Chapter(section)
-    stem = file_name(section.name)
+def _chapter(section: Section, names: Names, out: Path) -> Chapter:
+    chapter = Chapter(section, names.make(section.name))
     for view in section.show:
         kind, axis = parse_view(section.name, view)
         if kind == "table":
@@ -69,8 +71,8 @@ def _chapter(section: Section, out: Path) -> Chapter:
             chapter.tables.append(complexity_table(section))
         else:
             for name, figure in figures.draw(section, kind, axis).items():
-                chapter.figures.append(_save(figure, out / "figures" / f"{stem}-{file_name(name)}"))
-    _write_tables(chapter, out / "tables" / stem)
+                chapter.figures.append(_save(figure, out / "figures" / names.make(f"{chapter.name}-{name}")))
+    _write_tables(chapter, out / "tables" / chapter.name)
     return chapter
 
 
@@ -88,8 +90,3 @@ def _save(figure: Figure, path: Path) -> Path:
     with rc_context({"svg.hashsalt": path.name}):
         figure.savefig(f"{path}.svg", metadata={"Date": None})
     return Path(f"{path}.svg")
-
-
-def file_name(words: str) -> str:
-    """Words as the name of a file."""
-    return re.sub(r"[^\w.+-]+", "-", words).strip("-")

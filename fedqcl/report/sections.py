@@ -86,7 +86,7 @@ class Section:
 
     def label(self, cell: Cell, without: Iterable[str] = ()) -> str:
         """A cell in words: its choices but for some axes; single runs of no experiment by their names."""
-        if self.name == OTHER and len(self.cells) > 1 and all(len(other.runs) == 1 for other in self.cells):
+        if len(self.cells) > 1 and all(len(other.runs) == 1 and not other.runs[0].places for other in self.cells):
             return cell.runs[0].path.name
         words = [in_words(axis, cell) for axis in self.axes if axis in cell.at and axis not in without]
         return ", ".join(words) or cell.method

@@ -65,6 +65,28 @@ def test_a_choice_may_be_a_list(tmp_path: Path) -> None:
         assert [row["T"] for row in csv.DictReader(file)] == ["10", "[20, 80]"]
 
 
+def test_experiments_whose_names_are_alike_keep_their_files_and_sections(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs", "e7-V", ["seed=0", "config=cifar100", "V=10,200"])
+    for path, name in zip(runs, ("a b", "a-b"), strict=True):
+        places = path / "sweep.json"
+        places.write_text(places.read_text(encoding="utf-8").replace("e7-V", name), encoding="utf-8")
+    page = make_report([tmp_path / "runs"], tmp_path / "report").read_text(encoding="utf-8")
+    for name in ("a-b", "a-b-2"):
+        assert page.count(f'<section id="{name}">') == page.count(f'href="#{name}"') == 1
+        assert f"Files: {name}.csv, .md and .tex in tables." in page
+        assert len((tmp_path / f"report/tables/{name}.csv").read_text(encoding="utf-8").splitlines()) == 2
+    assert len(list((tmp_path / "report/figures").iterdir())) == page.count("<figure>") == 6
+
+
+@pytest.mark.parametrize("name", ["runs", "filter", "shown", "config", "configs"])
+def test_an_experiment_called_like_a_part_of_the_page_gets_another_id(name: str, tmp_path: Path) -> None:
+    (path,) = write_runs(tmp_path / "runs", "e9-queues-V", ["seed=0", "V=10"])
+    places = path / "sweep.json"
+    places.write_text(places.read_text(encoding="utf-8").replace("e9-queues-V", name), encoding="utf-8")
+    page = make_report([tmp_path / "runs"], tmp_path / "report").read_text(encoding="utf-8")
+    assert page.count(f'id="{name}"') == page.count(f'<section id="{name}-2">') == 1
+
+
 @pytest.mark.parametrize("view", ["cues over V", "sweep", "table V"])
 def test_a_view_that_there_is_not_is_refused(view: str, tmp_path: Path) -> None:
     (path,) = write_runs(tmp_path / "runs", "e9-queues-V", ["seed=0", "V=10"])

@@ -93,6 +93,15 @@ def test_single_runs_of_no_experiment_go_by_their_names() -> None:
     assert [section.label(cell) for cell in section.cells] == ["ER-0", "FedQCL-0", "FedQCL-0"]
 
 
+def test_an_experiment_may_have_any_name() -> None:
+    sections = make_sections([run(at=[{"V": V}], experiment=OTHER, V=V) for V in (1, 2)] + [run(V=1), run(V=2)])
+    assert [section.name for section in sections] == [OTHER, OTHER]
+    assert [[section.label(cell) for cell in section.cells] for section in sections] == [
+        ["V 1", "V 2"],
+        ["FedQCL-0", "FedQCL-0"],
+    ]
+
+
 def test_runs_of_scripts_whose_options_are_not_known_are_not_put_together() -> None:
     scripts = [Run(Path("runs", name), "", {"seed": seed, "dataset": "digits"}) for name, seed in (("a", 0), ("b", 1))]
     (section,) = make_sections(scripts)

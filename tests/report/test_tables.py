@@ -33,7 +33,7 @@ def cell(accuracies: list[float], method: str = "ER", alpha: float = 10.0, path:
         | {"wall_seconds": 12.0, "learning_accuracy": a, "device": "1 x NVIDIA H200", **more}
         for a in accuracies
     ]
-    runs = [Run(path, yaml.safe_dump(config), summary) for summary in summaries]
+    runs = [Run(path, yaml.safe_dump(config), summary, {"e5": {}}) for summary in summaries]
     return Cell({"config": "cifar100", "method": method, "alpha": alpha}, runs)
 
 
