@@ -32,12 +32,14 @@ class Run:
         text: its ``config.yaml``; blank if a script has made it, whose options are not known.
         summary: what ``summary.json`` holds.
         places: by experiment, its title, what it fills and shows, and where in it the run lies; from ``sweep.json``.
+        marked: when that file was written.
     """
 
     path: Path
     text: str
     summary: Mapping[str, Any]
     places: Places = field(default_factory=dict)
+    marked: float = 0.0
 
     @cached_property
     def config(self) -> Any:
@@ -124,18 +126,24 @@ def _folders(path: Path) -> Iterator[Path]:
 
 def _read(folder: RunFolder) -> Run | None:
     try:
-        summary = folder.read_summary()
-        if not summary:
-            return None
-        check_summary(summary)
-        places = folder.read_places()
-        check_places(places)
-        run = Run(folder.path, folder.config.read_text(encoding="utf-8"), summary, places)
-        if run.text or run.places:  # a script's run has no options in its file, and is of no sweep
-            check_config(run.text, run.config)
+        return _read_checked(folder)
     except (OSError, ValueError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         raise InputError(f"{folder.path}: cannot be read ({why}); remove it or leave it out") from None
+
+
+def _read_checked(folder: RunFolder) -> Run | None:
+    """The run; None if it has not finished. ``ValueError`` if a file is not what a run or a sweep writes."""
+    summary = folder.read_summary()
+    if not summary:
+        return None
+    check_summary(summary)
+    places = folder.read_places()
+    check_places(places)
+    marked = folder.places.stat().st_mtime if places else 0.0
+    run = Run(folder.path, folder.config.read_text(encoding="utf-8"), summary, places, marked)
+    if run.text or run.places:  # a script's run has no options in its file, and is of no sweep
+        check_config(run.text, run.config)
     return run
 
 

@@ -113,7 +113,7 @@ def number(value: Any) -> float | None:
     """A number, or a text that is one (``1e5``); None otherwise."""
     try:
         return None if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
 
 
@@ -137,15 +137,11 @@ def by_choice(cells: Sequence[Cell], axis: str) -> dict[object, list[Cell]]:
 
 def make_sections(runs: Sequence[Run]) -> list[Section]:
     """The experiments that runs belong to, and the runs of none, which differ in whatever settings they differ in."""
-    experiments: dict[str, tuple[dict[str, Any], list[tuple[dict[str, Any], Run]]]] = {}
+    experiments: dict[str, list[Run]] = {}
     for run in runs:
-        for name, place in run.places.items():
-            members = experiments.setdefault(name, (place, []))[1]
-            members += [(at, run) for at in place["at"]]
-    sections = [
-        Section(name, place["title"], place["fills"], place["show"], _cells(members))
-        for name, (place, members) in experiments.items()
-    ]
+        for name in run.places:
+            experiments.setdefault(name, []).append(run)
+    sections = [_section(name, members) for name, members in experiments.items()]
     sections.sort(key=lambda section: order(section.name))
     # Without options nothing tells which runs of scripts differ in the seed alone: each stands for itself.
     others = [
@@ -154,6 +150,13 @@ def make_sections(runs: Sequence[Run]) -> list[Section]:
     if others:
         sections.append(Section(OTHER, "Other runs", "", ["table by config", "curves", "pareto"], _cells(others)))
     return sections
+
+
+def _section(name: str, runs: Sequence[Run]) -> Section:
+    """An experiment's section; what it is called and shows is what its file said when a run was last marked."""
+    last = max(runs, key=lambda run: run.marked).places[name]
+    members = [(at, run) for run in runs for at in run.places[name]["at"]]
+    return Section(name, last["title"], last["fills"], last["show"], _cells(members))
 
 
 def _cells(members: Sequence[tuple[dict[str, Any], Run]]) -> list[Cell]:

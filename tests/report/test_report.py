@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 
 from fedqcl.errors import InputError
 from fedqcl.report.report import make_report
+from fedqcl.run import RunFolder
 
 from ..helpers.fake_runs import made_up_summary, write_runs
 
@@ -63,6 +65,15 @@ def test_a_choice_may_be_a_list(tmp_path: Path) -> None:
     make_report([tmp_path / "runs"], tmp_path / "report")
     with (tmp_path / "report/tables/e14-tasks.csv").open(encoding="utf-8") as file:
         assert [row["T"] for row in csv.DictReader(file)] == ["10", "[20, 80]"]
+
+
+def test_a_new_title_is_that_of_the_newest_mark(tmp_path: Path) -> None:
+    first, second = write_runs(tmp_path / "runs", "e7-V", ["seed=0", "config=cifar100", "V=10,200"])
+    places = RunFolder(second).read_places()
+    places["e7-V"]["title"] = "A new title"
+    RunFolder(second).write_places(places)
+    os.utime(first / "sweep.json", (0, 0))
+    assert "<h2>A new title</h2>" in make_report([tmp_path / "runs"], tmp_path / "report").read_text(encoding="utf-8")
 
 
 def test_experiments_whose_names_are_alike_keep_their_files_and_sections(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import yaml
 
 from fedqcl.report.runs import Run
-from fedqcl.report.sections import OTHER, make_sections, order
+from fedqcl.report.sections import OTHER, make_sections, number, order
 
 
 def run(
@@ -93,6 +94,14 @@ def test_single_runs_of_no_experiment_go_by_their_names() -> None:
     assert [section.label(cell) for cell in section.cells] == ["ER-0", "FedQCL-0", "FedQCL-0"]
 
 
+def test_an_experiment_is_called_and_shows_what_its_file_said_last() -> None:
+    old, new = run(at=[{"V": 1}], V=1), run(at=[{"V": 2}], V=2)
+    new.places["e7-V"] |= {"title": "Weight of the new task", "show": ["table"]}
+    (section,) = make_sections([old, replace(new, marked=2.0), replace(old, marked=1.0)])
+    assert (section.title, section.show) == ("Weight of the new task", ["table"])
+    assert [cell.at for cell in section.cells] == [{"V": 1}, {"V": 2}]
+
+
 def test_an_experiment_may_have_any_name() -> None:
     sections = make_sections([run(at=[{"V": V}], experiment=OTHER, V=V) for V in (1, 2)] + [run(V=1), run(V=2)])
     assert [section.name for section in sections] == [OTHER, OTHER]
@@ -115,6 +124,11 @@ def test_a_run_that_was_repeated_counts_once() -> None:
     (cell,) = section.cells
     assert [one.seed for one in cell.runs] == [0, 1]
     assert cell.mean("average_accuracy") == pytest.approx(0.5)
+
+
+def test_a_number_is_one_that_a_float_can_hold() -> None:
+    assert (number("1e5"), number(2)) == (1e5, 2.0)
+    assert [number(value) for value in (True, None, "x", [1], 10**400)] == [None] * 5
 
 
 def test_order() -> None:
