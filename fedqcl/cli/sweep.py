@@ -1,4 +1,4 @@
-"""``fedqcl sweep``: runs what is missing of an experiment."""
+"""``fedqcl sweep``: runs what is missing of experiments."""
 
 from __future__ import annotations
 
@@ -31,32 +31,33 @@ def sweep(words: list[str]) -> int:
         Exit status: 0, or 1 if a run failed; with ``--index`` that of its run.
 
     Raises:
-        InputError: a mistake in the command line, the experiment or one of its configurations, before any run starts.
+        InputError: a mistake in the command line, an experiment or one of its configurations, before any run starts.
     """
     options = _parser().parse_args(words)
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"jobs: {options.jobs} is not accepted; give a whole number from 1 up")
     _parsed.cache_clear()  # the config files may be others than at the last call
-    file = find_experiment(options.experiment)
-    experiment = Experiment(file.stem, read_experiment(file), options.override)
-    runs = experiment.runs()
+    experiments = _experiments(options.experiment, options.override)
     known = KnownRuns(Path(options.root), _completed)
+    places = [(experiment, run) for experiment in experiments for run in experiment.runs()]
     if options.index is not None:
-        if not 0 <= options.index < len(runs):
-            raise InputError(f"index: {options.index} is not one of the {len(runs)} runs; give 0 to {len(runs) - 1}")
+        if not 0 <= options.index < len(places):
+            last = len(places) - 1
+            raise InputError(f"index: {options.index} is not one of the {len(places)} runs; give 0 to {last}")
         with requeue_noted():
-            return _run_one(Task(experiment, known, runs[options.index]))
-    print(f"{experiment.name}: {experiment.title}, {len(runs)} runs in {known.root / experiment.name}")
-    tasks = [Task(experiment, known, run) for run in runs]
-    if options.list:
-        print("\n".join(f"{index:>{len(str(len(runs)))}}  {task.state()}" for index, task in enumerate(tasks)))
-        return 0
-    return _run_missing(_without_repeats(tasks), options.jobs)
+            return _run_one(Task(known, *places[options.index]))
+    tasks = [Task(known, *place) for place in places]
+    _show(experiments, tasks, with_runs=options.list)
+    return 0 if options.list else _run_missing(_without_repeats(tasks), options.jobs)
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="fedqcl sweep", description="Run what is missing of an experiment's runs.")
-    parser.add_argument("experiment", help=f"a YAML file, or one of {', '.join(shipped_experiments())}; e7 is enough")
+    parser = Parser(prog="fedqcl sweep", description="Run what is missing of experiments' runs.")
+    parser.add_argument(
+        "experiment",
+        nargs="+",
+        help=f"YAML files, or of {', '.join(shipped_experiments())}; e7 is enough for e7-V",
+    )
     parser.add_argument("--list", action="store_true", help="show the runs, and which of them are finished")
     parser.add_argument("--index", type=int, help="run exactly this one, from 0, on all devices: for a Slurm array")
     parser.add_argument(
@@ -78,37 +79,48 @@ def _parser() -> Parser:
     return parser
 
 
+def _experiments(names: Sequence[str], overrides: Sequence[str]) -> list[Experiment]:
+    """The experiments that are meant, each once."""
+    found: dict[str, Experiment] = {}
+    for file in dict.fromkeys(map(find_experiment, names)):
+        if file.stem in found:
+            raise InputError(f"{file}: another of these experiments is called {file.stem}, too; rename the file")
+        found[file.stem] = Experiment(file.stem, read_experiment(file), overrides)
+    return list(found.values())
+
+
 class Task:
     """A planned run and what it takes to make it.
 
     Args:
-        experiment: whose run it is.
         known: the runs that are there.
+        experiment: whose run it is.
         planned: the run.
     """
 
-    def __init__(self, experiment: Experiment, known: KnownRuns, planned: Planned) -> None:
-        self.experiment = experiment
+    def __init__(self, known: KnownRuns, experiment: Experiment, planned: Planned) -> None:
         self.known = known
-        self.places = [planned]
+        self.experiment = experiment
+        self.planned = planned
+        self.places = [(experiment, planned)]
         self.config = _whole_config(planned)
 
     @property
     def name(self) -> str:
         """The run's name."""
-        return self.places[0].name
+        return self.planned.name
 
     def folder(self) -> RunFolder | None:
         """The run's folder; None if there is none yet."""
         return self.known.find(self.config)
 
     def finished(self) -> RunFolder | None:
-        """The finished run, marked as one of the experiment; None if there is none yet."""
+        """The finished run, marked as one of its experiments; None if there is none yet."""
         folder = self.folder()
         if folder is None or not folder.finished:
             return None
-        for place in self.places:
-            mark(folder, self.experiment, place)
+        for experiment, planned in self.places:
+            mark(folder, experiment, planned)
         return folder
 
     def state(self) -> str:
@@ -122,11 +134,22 @@ class Task:
         root = self.known.root / self.experiment.name
         left = self.folder()
         root, name = (left.path.parent, left.path.name) if left else (root, free_name(root, self.name))
-        words = [*self.places[0].words(), f"--trainer.root={root}", f"--trainer.name={name}"]
+        words = [*self.planned.words(), f"--trainer.root={root}", f"--trainer.name={name}"]
         if self.config["trainer"]["logger"]:
-            tags = [self.experiment.name, *(f"{axis}={choice}" for axis, choice in self.places[0].at.items())]
+            tags = [self.experiment.name, *(f"{axis}={choice}" for axis, choice in self.planned.at.items())]
             words += [f"--trainer.logger.group={self.experiment.name}", f"--trainer.logger.tags={json.dumps(tags)}"]
         return Job(name, (*words, *options, "--ckpt_path=auto"), root / f"{name}.log")
+
+
+def _show(experiments: Sequence[Experiment], tasks: Sequence[Task], with_runs: bool) -> None:
+    """What the experiments are, and, if asked for, their runs, numbered from the first experiment's on."""
+    width = len(str(len(tasks)))
+    for experiment in experiments:
+        mine = [(index, task) for index, task in enumerate(tasks) if task.experiment is experiment]
+        folder = tasks[0].known.root / experiment.name
+        print(f"{experiment.name}: {experiment.title}, {len(mine)} runs in {folder}")
+        for index, task in mine if with_runs else []:
+            print(f"{index:>{width}}  {task.state()}")
 
 
 def _whole_config(planned: Planned) -> dict[str, Any]:
@@ -156,7 +179,7 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_repeats(tasks: Sequence[Task]) -> list[Task]:
-    """Tasks of different configurations; a run that lies at several places of an experiment is made once."""
+    """Tasks of different configurations; a run that lies at several places of experiments is made once."""
     different: list[Task] = []
     for task in tasks:
         same = next((other for other in different if same_run(task.config, other.config)), None)
@@ -183,10 +206,10 @@ def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     _check_alone()
     missing = [task for task in tasks if not task.finished()]
     print(f"{len(tasks) - len(missing)} finished, {len(missing)} to run", flush=True)
-    if missing:
-        _make_folder(missing[0].known.root / missing[0].experiment.name)
+    for task in missing:
+        _make_folder(task.known.root / task.experiment.name)
     slots = _slots(missing, jobs)
-    alone = [] if any("trainer.devices" in task.places[0].options for task in missing) else ["--trainer.devices=1"]
+    alone = [] if any("trainer.devices" in task.planned.options for task in missing) else ["--trainer.devices=1"]
     made = {job: task for task in missing for job in [task.job(*alone)]}
     failed = []
     for number, (job, status) in enumerate(run_jobs(_fit, list(made), slots), start=1):

@@ -121,6 +121,29 @@ def test_a_run_at_two_places_is_made_once(out: Out) -> None:
 PLACES = (("V", 100), ("delta", 0.05))  # the quickstart has both
 
 
+def test_several_experiments_share_their_runs(out: Out) -> None:
+    both = ["sweep", write("one.yaml", V=[10]), write("two.yaml", V=[10, 100]), "one.yaml"]
+    assert main([*both, "--list"]) == 0
+    assert [line.split("  ")[0] for line in out()[0].splitlines()] == [
+        "one: Mine, 1 runs in runs/one",
+        "0",
+        "two: Mine, 2 runs in runs/two",
+        "1",
+        "2",
+    ]
+    assert main([*both, "--override", "trainer.devices=1", "--index", "2"]) == 0
+    out()
+    assert main(both) == 0
+    assert out()[0].splitlines()[2] == "1 finished, 1 to run"
+    (shared,) = [path for path in Path("runs/one").iterdir() if path.is_dir()]
+    assert set(RunFolder(shared).read_places()) == {"one", "two"}
+    Path("other").mkdir()
+    assert main(["sweep", "one.yaml", write("other/one.yaml", V=[1])]) == 2
+    assert out()[1] == (
+        "fedqcl sweep: error: other/one.yaml: another of these experiments is called one, too; rename the file\n"
+    )
+
+
 def test_a_run_under_another_configuration_keeps_its_name(out: Out) -> None:
     mine = write(seed=[0])
     assert main(["sweep", mine]) == 0
@@ -173,7 +196,7 @@ def test_a_sweep_is_one_task_of_slurm(out: Out, monkeypatch: pytest.MonkeyPatch)
 def test_each_gpu_has_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedqcl.cli.sweep._visible_gpus", lambda: ["2", "5"])
     experiment = Experiment("e", {"grid": {"config": ["cifar10", "quickstart"]}})
-    gpu, cpu = (Task(experiment, KnownRuns(Path("runs"), dict), run) for run in experiment.runs())
+    gpu, cpu = (Task(KnownRuns(Path("runs"), dict), experiment, run) for run in experiment.runs())
     assert _slots([gpu, cpu], None) == ["2", "5"]
     assert _slots([gpu], 3) == ["2", "5", "2"]
     assert _slots([gpu], 1) == ["2"]
@@ -185,7 +208,7 @@ def test_a_run_for_wandb_is_grouped_and_tagged() -> None:
 
     experiment = Experiment("e7-V", read_experiment(find_experiment("e7")), ["seed=0", "config=cifar100", "V=10"])
     (planned,) = experiment.runs()
-    words = Task(experiment, KnownRuns(Path("runs"), dict), planned).job().words
+    words = Task(KnownRuns(Path("runs"), dict), experiment, planned).job().words
     assert "--trainer.logger.group=e7-V" in words
     assert '--trainer.logger.tags=["e7-V", "seed=0", "config=cifar100", "method=FedQCL", "V=10"]' in words
     assert "--trainer.name=cifar100-FedQCL-V10-seed0" in words
@@ -198,7 +221,7 @@ def test_the_ends_of_every_experiment_are_commands_that_fit_takes(name: str) -> 
     runs = experiment.runs()
     some = {"e1-methods": runs[:11], "authors": runs[:13]}
     for planned in some.get(name, [runs[0], runs[-1]]):
-        config = Task(experiment, KnownRuns(Path("runs"), dict), planned).config
+        config = Task(KnownRuns(Path("runs"), dict), experiment, planned).config
         assert config["seed_everything"] == planned.at["seed"]
         method = config["model"]["method"]["class_path"].rpartition(".")[2]
         assert method == planned.at.get("method", planned.options.get("model.method", method))
@@ -238,7 +261,7 @@ def test_the_places_are_plain_json(out: Out) -> None:
 def test_runs_that_differ_in_the_seed_are_parsed_once() -> None:
     experiment = Experiment("mine", {"grid": {"config": ["quickstart"], "V": [1, 2], "seed": [3, 4, 5]}})
     _parsed.cache_clear()
-    tasks = [Task(experiment, KnownRuns(Path("runs"), dict), planned) for planned in experiment.runs()]
+    tasks = [Task(KnownRuns(Path("runs"), dict), experiment, planned) for planned in experiment.runs()]
     found = {(task.config["model"]["method"]["init_args"]["V"], task.config["seed_everything"]) for task in tasks}
     assert found == {(V, seed) for V in (1, 2) for seed in (3, 4, 5)}
     assert _parsed.cache_info().misses == 2
@@ -248,4 +271,4 @@ def test_runs_that_differ_in_the_seed_are_parsed_once() -> None:
 def test_a_seed_out_of_range_is_refused_before_any_run(seed: int) -> None:
     experiment = Experiment("mine", {"grid": {"config": ["quickstart"], "seed": [seed]}})
     with pytest.raises(InputError, match=f"quickstart-seed{seed}: seed_everything: {seed} is not accepted"):
-        Task(experiment, KnownRuns(Path("runs"), dict), experiment.runs()[0])
+        Task(KnownRuns(Path("runs"), dict), experiment, experiment.runs()[0])
