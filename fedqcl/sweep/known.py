@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedqcl.errors import InputError
+from fedqcl.report.shape import check_places
 from fedqcl.run.config import Complete, changes, differences
 from fedqcl.run.folder import RunFolder
 from fedqcl.sweep.experiment import Experiment, Planned
@@ -75,6 +76,7 @@ def mark(folder: RunFolder, experiment: Experiment, planned: Planned) -> None:
     """
     try:
         notes = folder.read_places()
+        check_places(notes)
     except (OSError, ValueError):
         notes = {}  # each sweep that the run is of notes its place again
     places = notes.get(experiment.name, {}).get("at", [])

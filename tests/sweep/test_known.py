@@ -129,7 +129,7 @@ def test_a_name_that_is_taken_is_counted_on(tmp_path: Path) -> None:
     assert free_name(tmp_path, "x") == "x-3"
 
 
-@pytest.mark.parametrize("text", ["", "{", "3"])
+@pytest.mark.parametrize("text", ["", "{", "3", '{"e7": 3}', '{"e8": {"at": 3}}'])
 def test_a_damaged_note_is_written_anew(text: str, tmp_path: Path) -> None:
     folder = run(tmp_path / "x", CONFIG)
     folder.places.write_text(text, encoding="utf-8")
