@@ -119,6 +119,12 @@ def test_a_run_of_a_script_has_no_options_and_is_read(tmp_path: Path) -> None:
         read_runs([tmp_path])
 
 
+def test_the_results_that_are_kept_can_be_read() -> None:
+    runs, unfinished = read_runs([Path(__file__).parents[2] / "benchmarks" / "results"])
+    assert unfinished == []
+    assert {run.method for run in runs} >= {"FedQCL", "FedAvg"}
+
+
 def test_curves_are_the_metrics_of_the_first_rows() -> None:
     matrix = torch.tensor(MATRIX)
     assert accuracy_after(MATRIX) == pytest.approx([0.9, 0.875, 0.6])
