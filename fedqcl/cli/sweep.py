@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedqcl.cli.lean import lean_imports
 from fedqcl.cli.words import Parser
 from fedqcl.errors import InputError
 from fedqcl.preemption import requeue_noted
+from fedqcl.run.console import duration
 from fedqcl.run.folder import RunFolder
 from fedqcl.sweep.experiment import Experiment, Planned
 from fedqcl.sweep.known import KnownRuns, free_name, mark, same_run
@@ -212,12 +214,15 @@ def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     alone = [] if any("trainer.devices" in task.planned.options for task in missing) else ["--trainer.devices=1"]
     made = {job: task for task in missing for job in [task.job(*alone)]}
     failed = []
+    started = time.monotonic()
     for number, (job, status) in enumerate(run_jobs(_fit, list(made), slots), start=1):
         folder = made[job].finished() if status == 0 else None
         if folder is None:
             failed.append(f"{job.name}: {job.last_line()} ({job.log})")
         outcome = _outcome(folder) if folder else "FAILED"
-        print(f"[{number:>{len(str(len(made)))}}/{len(made)}] {job.name}  {outcome}", flush=True)
+        pace = (time.monotonic() - started) / number
+        left = f"; {duration(pace * (len(made) - number))} left" if number < len(made) else ""
+        print(f"[{number:>{len(str(len(made)))}}/{len(made)}] {job.name}  {outcome}{left}", flush=True)
     if failed:
         print("\n".join([f"{len(failed)} of {len(made)} failed:", *failed]), file=sys.stderr)
     return int(bool(failed))

@@ -103,8 +103,8 @@ class Console:
         self._stop_bar()
         if self._level != "quiet":
             self._final_table(summary)
-        duration = _duration(time.monotonic() - self._since)
-        self._print(f"{_figures(summary, HEADLINE)}, in {duration}", style="bold")
+        taken = duration(time.monotonic() - self._since)
+        self._print(f"{_figures(summary, HEADLINE)}, in {taken}", style="bold")
         if self._level != "quiet":
             self._print(_figures(summary, MORE_FIGURES))
         places = {"files": str(folder)}
@@ -151,7 +151,7 @@ class Console:
             parts.append(f"forgetting {_percent(record.forgetting):>5} %")
             if record.queue:
                 parts.append(f"queue {short(mean(record.queue)):>6}")
-        parts += [f"{len(record.active)}/{info.num_clients} clients", _duration(record.seconds)]
+        parts += [f"{len(record.active)}/{info.num_clients} clients", duration(record.seconds)]
         return "  ".join(parts)
 
     def _by_task(self, rows: dict[str, list[str]], tasks: int) -> None:
@@ -201,7 +201,7 @@ class Console:
         bar = self._bar.tasks[0]
         pace = (time.monotonic() - self._since) / (self._rounds_done - self._rounds_before)
         left = pace * ((bar.total or 0) - self._rounds_done)
-        news = f"accuracy {_percent(record.average_accuracy)} %  {_duration(left)} left"
+        news = f"accuracy {_percent(record.average_accuracy)} %  {duration(left)} left"
         done = self._rounds_done
         self._bar.update(bar.id, completed=done, description=self._position(done), news=news)
 
@@ -255,7 +255,8 @@ def _nan(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds in words: ``8.1 s``, ``5 min 06 s`` or ``1 h 50 min``."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, seconds = divmod(round(seconds), 60)

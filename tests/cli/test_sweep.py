@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,7 +72,8 @@ def test_a_run_that_fails_is_reported_and_stops_no_other(out: Out) -> None:
     assert main(["sweep", mine]) == 1
     printed, errors = out()
     assert [line.split()[0] for line in printed.splitlines()[2:]] == ["[1/2]", "[2/2]"]
-    assert printed.splitlines()[2].endswith("FAILED")
+    assert re.search(r"  FAILED; [\d.]+ s left$", printed.splitlines()[2])
+    assert printed.splitlines()[3].endswith(" s")
     first, second = errors.splitlines()
     assert first == "1 of 2 failed:"
     assert second.startswith(
