@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,22 +210,27 @@ def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     print(f"{len(tasks) - len(missing)} finished, {len(missing)} to run", flush=True)
     for task in missing:
         _make_folder(task.known.root / task.experiment.name)
-    slots = _slots(missing, jobs)
     alone = [] if any("trainer.devices" in task.planned.options for task in missing) else ["--trainer.devices=1"]
     made = {job: task for task in missing for job in [task.job(*alone)]}
+    failed = _make(made, _slots(missing, jobs))
+    if failed:
+        print("\n".join([f"{len(failed)} of {len(made)} failed:", *failed]), file=sys.stderr)
+    return int(bool(failed))
+
+
+def _make(tasks: Mapping[Job, Task], slots: Sequence[str | None]) -> list[str]:
+    """Make runs, telling how each comes out; returns a line on each one that failed."""
     failed = []
-    started = time.monotonic()
-    for number, (job, status) in enumerate(run_jobs(_fit, list(made), slots), start=1):
-        folder = made[job].finished() if status == 0 else None
+    total, started = len(tasks), time.monotonic()
+    for number, (job, status) in enumerate(run_jobs(_fit, list(tasks), slots), start=1):
+        folder = tasks[job].finished() if status == 0 else None
         if folder is None:
             failed.append(f"{job.name}: {job.last_line()} ({job.log})")
         outcome = _outcome(folder) if folder else "FAILED"
         pace = (time.monotonic() - started) / number
-        left = f"; {duration(pace * (len(made) - number))} left" if number < len(made) else ""
-        print(f"[{number:>{len(str(len(made)))}}/{len(made)}] {job.name}  {outcome}{left}", flush=True)
-    if failed:
-        print("\n".join([f"{len(failed)} of {len(made)} failed:", *failed]), file=sys.stderr)
-    return int(bool(failed))
+        left = f"; {duration(pace * (total - number))} left" if number < total else ""
+        print(f"[{number:>{len(str(total))}}/{total}] {job.name}  {outcome}{left}", flush=True)
+    return failed
 
 
 def _make_folder(path: Path) -> None:
