@@ -62,11 +62,11 @@ def account(error: BaseException, prog: str, at: str = "") -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
         return "", error.status if isinstance(error, Interrupted) else 128 + SIGINT
     if isinstance(error, RankError):
-        return str(error) and f"{prog}: error: {_one_line(error)}", error.status
+        return str(error) and f"{prog}: error: {one_line(error)}", error.status
     if isinstance(error, InputError):
-        return f"{prog}: error: {_one_line(error)}", 2
+        return f"{prog}: error: {one_line(error)}", 2
     cause = error.__cause__ if isinstance(error, ClientError) and error.__cause__ else error
-    said = _one_line(error) if isinstance(error, ClientError) else first_line(error)
+    said = one_line(error) if isinstance(error, ClientError) else first_line(error)
     return f"{''.join(traceback.format_exception(cause))}{prog}: error: {at}{said}", 1
 
 
@@ -76,5 +76,6 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What an exception says, without its line ends."""
     return " ".join(str(error).split())

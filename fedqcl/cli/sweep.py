@@ -208,10 +208,10 @@ def _run_missing(tasks: Sequence[Task], jobs: int | None) -> int:
     _check_alone()
     missing = [task for task in tasks if not task.finished()]
     print(f"{len(tasks) - len(missing)} finished, {len(missing)} to run", flush=True)
-    for task in missing:
-        _make_folder(task.known.root / task.experiment.name)
     alone = [] if any("trainer.devices" in task.planned.options for task in missing) else ["--trainer.devices=1"]
     made = {job: task for task in missing for job in [task.job(*alone)]}
+    for folder in {job.log.parent for job in made}:
+        _make_folder(folder)
     failed = _make(made, _slots(missing, jobs))
     if failed:
         print("\n".join([f"{len(failed)} of {len(made)} failed:", *failed]), file=sys.stderr)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable
+
+from fedqcl.run.folder import numbered
 
 
 class Names:
@@ -25,7 +26,6 @@ class Names:
     def make(self, words: str) -> str:
         """The words as the name of a file that no other has, even where capitals do not count."""
         stem = re.sub(r"[^\w.+-]+", "-", words).strip("-") or "unnamed"
-        names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
-        name = next(name for name in names if name.casefold() not in self._taken)
+        name = next(name for name in numbered(stem) if name.casefold() not in self._taken)
         self._taken.add(name.casefold())
         return name

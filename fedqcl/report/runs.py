@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from fedqcl.errors import InputError
-from fedqcl.report.shape import check_config, check_places, check_summary, is_number
+from fedqcl.errors import InputError, one_line
 from fedqcl.run.config import parse_config
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.records import mean
+from fedqcl.run.shape import check_config, check_summary, is_number
 
 Matrix: TypeAlias = "list[list[float]]"
 Places: TypeAlias = "dict[str, dict[str, Any]]"
@@ -128,8 +128,7 @@ def _read(folder: RunFolder) -> Run | None:
     try:
         return _read_checked(folder)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
-        raise InputError(f"{folder.path}: cannot be read ({why}); remove it or leave it out") from None
+        raise InputError(f"{folder.path}: cannot be read ({one_line(error)}); remove it or leave it out") from None
 
 
 def _read_checked(folder: RunFolder) -> Run | None:
@@ -139,7 +138,6 @@ def _read_checked(folder: RunFolder) -> Run | None:
         return None
     check_summary(summary)
     places = folder.read_places()
-    check_places(places)
     marked = folder.places.stat().st_mtime if places else 0.0
     run = Run(folder.path, folder.config.read_text(encoding="utf-8"), summary, places, marked)
     if run.text or run.places:  # a script's run has no options in its file, and is of no sweep

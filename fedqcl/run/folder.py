@@ -20,6 +20,7 @@ import yaml
 from fedqcl.errors import InputError
 from fedqcl.run.config import parse_config
 from fedqcl.run.records import RoundRecord, State
+from fedqcl.run.shape import check_places
 from fedqcl.run.table import append_rows, read_rows
 from fedqcl.run.writing import replace
 
@@ -66,8 +67,7 @@ class RunFolder:
         """
         if name is not None and (name in {"", ".", ".."} or Path(name).name != name):
             raise InputError(f"trainer.name: {name!r} is no plain folder name; trainer.root says where runs are kept")
-        later = (f"{default_name}-{number}" for number in itertools.count(2))
-        for candidate in [name] if name is not None else itertools.chain([default_name], later):
+        for candidate in [name] if name is not None else numbered(default_name):
             path = Path(root, candidate)
             if path.exists():
                 continue
@@ -179,7 +179,15 @@ class RunFolder:
         Raises:
             ValueError: it is damaged.
         """
-        return _read_object(self.places)
+        places = _read_object(self.places)
+        check_places(places)
+        return places
+
+
+def numbered(name: str) -> Iterator[str]:
+    """The name, then ``name-2``, ``name-3``, ... without end, to take the first that is free."""
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
 
 
 def _make(path: Path, config: str) -> bool:

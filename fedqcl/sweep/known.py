@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedqcl.errors import InputError
-from fedqcl.report.shape import check_places
 from fedqcl.run.config import Complete, changes, differences
-from fedqcl.run.folder import RunFolder
+from fedqcl.run.folder import RunFolder, numbered
 from fedqcl.sweep.experiment import Experiment, Planned
 
 
@@ -64,8 +63,7 @@ def same_run(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def free_name(folder: Path, name: str) -> str:
     """The name, or with ``-2``, ``-3``, ... the first that no run has."""
-    names = [name, *(f"{name}-{number}" for number in range(2, 1000))]
-    return next(candidate for candidate in names if not (folder / candidate).exists())
+    return next(candidate for candidate in numbered(name) if not (folder / candidate).exists())
 
 
 def mark(folder: RunFolder, experiment: Experiment, planned: Planned) -> None:
@@ -76,7 +74,6 @@ def mark(folder: RunFolder, experiment: Experiment, planned: Planned) -> None:
     """
     try:
         notes = folder.read_places()
-        check_places(notes)
     except (OSError, ValueError):
         notes = {}  # each sweep that the run is of notes its place again
     places = notes.get(experiment.name, {}).get("at", [])

@@ -1,4 +1,4 @@
-"""The shape of a run's files: YAML and JSON may hold anything, and a report reads what a run writes."""
+"""The shape of a run's files: YAML and JSON may hold anything, and what is read is to be what a run writes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedqcl.report.shape import check_config, check_places, check_summary, is_number
+from fedqcl.run.shape import check_config, check_places, check_summary, is_number
 
 CONFIG: dict[str, Any] = {"seed_everything": 0, "trainer": {"rounds": 1}, "model": {"net": None}, "data": {"alpha": 1}}
 SUMMARY: dict[str, Any] = {
