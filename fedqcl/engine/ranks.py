@@ -92,7 +92,7 @@ class Engine:
 
     def _own_clients(self) -> list[int]:
         """The clients of this rank, so dealt out that all ranks have much the same to do."""
-        loads = [sum(len(shards[i]) for shards in self.data.shards) for i in range(self.data.num_clients)]
+        loads = [[len(shard) for shard in shards] for shards in self.data.shards]
         return deal_clients(loads, self.fabric.world_size)[self.fabric.global_rank]
 
     def _client_state(self, client: int) -> ClientState:
