@@ -11,6 +11,9 @@ from torch import Tensor
 
 from fedqcl.types import Index, NonNegative
 
+# Images whose colours are jittered at once, in float32: enough for large kernels, little memory.
+JITTERED = 1024
+
 
 @dataclass(frozen=True)
 class Views:
@@ -106,12 +109,17 @@ def colour_jitter(images: Tensor, factors: Tensor) -> Tensor:
     Returns:
         ``[n, H, W, C]`` uint8.
     """
+    parts = zip(images.split(JITTERED), factors.split(JITTERED), strict=True)
+    return torch.cat([_jitter(*part) for part in parts])
+
+
+def _jitter(images: Tensor, factors: Tensor) -> Tensor:
     brightness, contrast, saturation = factors[:, :, None, None, None].unbind(1)
-    x = (images * brightness).clamp(0, 255)
-    x = torch.lerp(_grey(x).mean((1, 2), keepdim=True), x, contrast).clamp(0, 255)
+    x = (images * brightness).clamp_(0, 255)
+    x = torch.lerp(_grey(x).mean((1, 2), keepdim=True), x, contrast).clamp_(0, 255)
     if x.shape[3] == 3:
-        x = torch.lerp(_grey(x), x, saturation).clamp(0, 255)
-    return x.round().to(torch.uint8)
+        x = torch.lerp(_grey(x), x, saturation).clamp_(0, 255)
+    return x.round_().to(torch.uint8)
 
 
 def _grey(x: Tensor) -> Tensor:

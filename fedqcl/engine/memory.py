@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from fedqcl.data.augment import JITTERED
 from fedqcl.data.pool import Pool
 from fedqcl.engine.averaging import all_reduce
 from fedqcl.engine.graphed import AHEAD, GraphedExecutor
@@ -38,6 +39,7 @@ class Footprint:
         pixels: bytes of one image.
         step: samples of the largest step, current and replayed ones.
         test: samples of a test's batch.
+        jittered: images whose colours are jittered at once.
         replicas: clients at work at once.
         mixed: whether activations are bfloat16.
         graphed: whether steps are captured.
@@ -51,6 +53,7 @@ class Footprint:
     pixels: int
     step: int
     test: int
+    jittered: int
     replicas: int
     mixed: bool
     graphed: bool
@@ -80,6 +83,7 @@ class Footprint:
             pixels=spec.channels * spec.size[0] * spec.size[1],
             step=data.batch_size + groups * engine.sampler.replay_batch,
             test=test_batch,
+            jittered=JITTERED if data.augment and data.augment.jitter else 0,
             replicas=len(engine.replicas),
             mixed=mixed,
             graphed=isinstance(engine.executor, GraphedExecutor),
@@ -90,14 +94,15 @@ class Footprint:
         """Bytes of one client at work.
 
         The net and its gradients, in mixed precision both again in half the size, activations and their gradients,
-        and, captured, images of steps to come. In mixed precision a convolution's gradient may be kept until those of
-        all weights are there, which for all of them is about half of what is saved.
+        and, captured, images of steps to come, with three copies in float32 of those whose colours are jittered. In
+        mixed precision a convolution's gradient may be kept until those of all weights are there, which for all of
+        them is about half of what is saved.
         """
         number = 2 if self.mixed else 4
         nets = (3 if self.mixed else 2) * self.weights
         kept = self.saved * 3 // 2 if self.mixed else self.saved
         activations = number * self.step * (kept + PASSING * self.largest)
-        ahead = WORKSPACE + AHEAD * self.step * self.pixels if self.graphed else 0
+        ahead = WORKSPACE + (AHEAD * self.step + 3 * 4 * self.jittered) * self.pixels if self.graphed else 0
         return nets + self.state + activations + ahead
 
     @property

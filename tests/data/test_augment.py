@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedqcl.data.augment import Augment, Views, colour_jitter, crop_and_flip
+from fedqcl.data.augment import JITTERED, Augment, Views, colour_jitter, crop_and_flip
 
 GREY = np.array([0.299, 0.587, 0.114])
 
@@ -72,6 +72,14 @@ def test_jitter_against_a_loop() -> None:
     assert seen.dtype == torch.uint8
     # Rounded to the nearest level, but for what float32 makes of a tie.
     np.testing.assert_allclose(seen.numpy(), np.stack(expected), rtol=0, atol=0.5 + 1e-3)
+
+
+def test_more_images_than_are_jittered_at_once() -> None:
+    n = 2 * JITTERED + 3
+    x = torch.from_numpy(images(n, 3))
+    factors = torch.linspace(0.5, 1.5, 3 * n).view(n, 3)
+    one_by_one = [colour_jitter(x[i : i + 1], factors[i : i + 1]) for i in range(0, n, 100)]
+    assert torch.equal(colour_jitter(x, factors)[::100], torch.cat(one_by_one))
 
 
 def test_factors_of_one_change_nothing() -> None:
