@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedqcl.report.paper import Printed, complexity, printed
-from fedqcl.report.sections import Cell, Section, in_words
+from fedqcl.report.sections import Cell, Section, in_words, order
 
 
 class Figure(NamedTuple):
@@ -96,12 +96,11 @@ def results_table(section: Section, across: str | None = None) -> Table:
         section: the runs.
         across: the axis whose choices are side by side; the others are rows.
     """
+    rows = [(section.label(cell, without=[across] if across else []), cell) for cell in section.cells]
+    labels = dict.fromkeys(label for label, _ in rows)
     columns: dict[str, dict[str, Cell]] = {}
-    labels: dict[str, None] = {}
-    for cell in section.cells:
-        row = section.label(cell, without=[across] if across else [])
-        labels[row] = None
-        columns.setdefault(_group(cell, across), {})[row] = cell
+    for label, cell in sorted(rows, key=lambda row: order(row[1].at.get(across or ""))):
+        columns.setdefault(_group(cell, across), {})[label] = cell
     heads: list[tuple[str, str]] = [("", "")]
     bodies: list[list[Entry]] = [list(labels)]
     for group, cells in columns.items():

@@ -67,6 +67,13 @@ def test_an_axis_across_and_no_column_of_the_paper_where_it_prints_nothing() -> 
     ]  # fmt: skip
 
 
+def test_choices_are_side_by_side_in_their_order_even_where_the_first_method_has_not_all() -> None:
+    cells = [cell([0.6], "FedAvg", 10.0), cell([0.5], "ER", 0.1), cell([0.7], "ER", 1e5)]
+    table = results_table(section(*cells), "alpha")
+    assert list(dict.fromkeys(group for group, _ in table.columns)) == ["", "alpha 0.1", "alpha 10", "alpha 100000"]
+    assert [row[0] for row in table.rows] == ["FedAvg", "ER"]
+
+
 def test_an_axis_across_of_which_there_is_one_choice_so_far() -> None:
     table = results_table(section(cell([0.5]), cell([0.6], "FedAvg")), "alpha")
     assert {group for group, _ in table.columns} == {"", "alpha 10"}
