@@ -108,7 +108,8 @@ class Fitting:
                 summary = self._train(lambda: asked.signal)
         except Interrupted as stop:
             log.stop()
-            log.say(f"stopped by {stop.signal.name}: `fedqcl fit --ckpt_path {start.folder}` goes on with it")
+            again = f"`fedqcl fit --ckpt_path {start.folder}`" if self.options.config else f"ckpt_path='{start.folder}'"
+            log.say(f"stopped by {stop.signal.name}: {again} goes on with it")
             stop.status = _start_again(self.fabric, stop.signal) or stop.status
             return stop if self.fabric.is_global_zero else {}
         except BaseException:

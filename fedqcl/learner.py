@@ -11,6 +11,7 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fedqcl.errors import InputError
 from fedqcl.methods import ClientState, Method
 from fedqcl.models import Net, ResNet18
 from fedqcl.models.norm import set_parts
@@ -30,6 +31,9 @@ class Learner(LightningModule):
         replay_statistics: whether BatchNorm normalises the current and the replayed images of a step together, or each
             group of them by itself, as separate forward passes would. The forward pass is one either way, and takes as
             long; on Split-CIFAR-100 the latter is better by a point.
+
+    Raises:
+        InputError: ``net`` is a net, not what makes one.
     """
 
     def __init__(
@@ -40,6 +44,10 @@ class Learner(LightningModule):
         replay_statistics: Literal["joint", "per_task"] = "per_task",
     ) -> None:
         super().__init__()
+        if isinstance(net, nn.Module):
+            raise InputError(
+                f"model.net: is a {type(net).__name__} already; give its class, or a function that makes it"
+            )
         self.method = method
         self._make_net = net
         self._make_optimizer = optimizer

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from lightning.fabric import Fabric
 
+from fedqcl.arguments import check_arguments, description, in_plain_words
 from fedqcl.checkpoint import Start, describe_problem, load_model
 from fedqcl.data import FederatedData
 from fedqcl.engine import guard
@@ -29,7 +30,7 @@ from fedqcl.fitting import Fitting
 from fedqcl.learner import Learner
 from fedqcl.preemption import passed_on
 from fedqcl.resume import find_run, go_on
-from fedqcl.run.config import Complete
+from fedqcl.run.config import CIRCUMSTANCES, Complete
 from fedqcl.run.console import Console, Level
 from fedqcl.run.folder import RunFolder
 from fedqcl.run.wandb import WandbLogger
@@ -46,6 +47,9 @@ def _threads_put_back() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+FROM_PYTHON = "# Made from Python: the script has the configuration.\n"
 
 
 @dataclass(eq=False)
@@ -182,6 +186,9 @@ class FederatedTrainer:
         self, command: str, job: Job, learner: Learner, data: FederatedData, prepare: Callable[[], None]
     ) -> Any:
         """Start the ranks and run a job on each; the result is the first rank's."""
+        if not self.config:
+            for part, key in ((self, "trainer"), (learner, "model"), (data, "data")):
+                check_arguments(part, key)
         fabric = make_fabric(
             self.accelerator, self.devices, self.num_nodes, self.precision, self.start_method, data.num_clients
         )
@@ -226,22 +233,26 @@ class FederatedTrainer:
             self._start = go_on(run, ckpt_path, self._made_with(learner, data), self.complete)
             return
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
-        run = RunFolder.create(self.root, self.name, name, self.config_text)
+        run = RunFolder.create(self.root, self.name, name, self.config_text or FROM_PYTHON)
         held.enter_context(run.held())
         self._start = Start(run.path, secrets.token_hex(4))
 
     def _made_with(self, learner: Learner, data: FederatedData) -> dict[str, Any]:
         """What a run's results depend on, in plain numbers and words; without a config file the most of it."""
         assert data.spec is not None
-        options = {
-            "method": type(learner.method).__name__,
-            "num_clients": int(data.num_clients),
-            "rounds": int(self.rounds),
-            "epochs": int(self.epochs),
-            "participation": float(self.participation),
-            "seed": int(data.seed),
+        made = {} if self.config else self._describe(learner, data)
+        return {"config": self.config, "made": made, "problem": describe_problem(data.spec, data.labels)}
+
+    def _describe(self, learner: Learner, data: FederatedData) -> dict[str, Any]:
+        """What the parts of a run were made with, as far as they tell; in the place of a config file."""
+        optimizer = learner.make_optimizer(torch.nn.Linear(1, 1))
+        settings = {name: in_plain_words(value) for name, value in optimizer.defaults.items()}
+        return {
+            "trainer": description(self, without=CIRCUMSTANCES),
+            "model": description(learner),
+            "optimizer": {"class_path": type(optimizer).__name__, "init_args": settings},
+            "data": description(data),
         }
-        return {"config": self.config, "options": options, "problem": describe_problem(data.spec, data.labels)}
 
     def _evaluate(
         self, command: str, learner: Learner, data: FederatedData, ckpt_path: str, part: Literal["validation", "test"]

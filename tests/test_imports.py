@@ -52,6 +52,8 @@ KNOWS = {
     "types": set(),
     "rng": set(),
     "version": set(),
+    "signature": {"types"},
+    "arguments": {"errors", "signature"},
     "orphans": set(),
     "kernels": set(),
     "plots": set(),
@@ -61,7 +63,7 @@ KNOWS = {
     "metrics": {"plots"},
     "data": {"errors", "parts", "rng", "types"},
     "methods": {"errors", "parts", "rng", "types"},
-    "learner": {"methods", "models", "parts", "rng"},
+    "learner": {"errors", "methods", "models", "parts", "rng"},
     "engine": {"data", "errors", "kernels", "learner", "methods", "models", "orphans", "parts"},
     "schedule": {"rng"},
     "costs": {"engine"},
@@ -78,11 +80,12 @@ KNOWS = {
         "schedule", "tracker", "version",
     },
     "trainer": {
-        "checkpoint", "data", "engine", "errors", "evaluate", "fitting", "learner", "preemption", "resume", "run",
-        "types",
+        "arguments", "checkpoint", "data", "engine", "errors", "evaluate", "fitting", "learner", "preemption", "resume",
+        "run", "types",
     },
-    "cli": {
-        "data", "errors", "learner", "preemption", "report", "resume", "run", "sweep", "trainer", "types", "version",
+    "cli": {"signature",
+        "data", "errors", "learner", "preemption", "report", "resume", "run", "sweep", "trainer", "types",
+        "version",
     },
 }  # fmt: skip
 # Of the methods, the rooms outside know the interface, by these names from the package itself.

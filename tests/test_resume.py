@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedqcl.errors import InputError, Interrupted
-from fedqcl.methods import FedAvg, Method
+from fedqcl.methods import FedAvg, FedQCL, Method
 from fedqcl.resume import find_run
 from fedqcl.run import pictures
 from fedqcl.run.folder import RunFolder
@@ -248,12 +248,14 @@ def test_the_wandb_run_goes_on_under_its_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"rounds": 4}, "rounds 3, now 4"),
-        ({"epochs": 2}, "epochs 1, now 2"),
-        ({"participation": 0.5}, "participation 1.0, now 0.5"),
-        ({"data": small_data(tasks=2)}, r"classes \[2, 2, 2\], now \[3, 3\]"),
-        ({"data": small_data(seed=4)}, "seed 1, now 4"),
-        ({"learner": small_learner(FedAvg())}, "method FedQCL, now FedAvg"),
+        ({"rounds": 4}, r"trainer\.rounds 3, now 4"),
+        ({"epochs": 2}, r"trainer\.epochs 1, now 2"),
+        ({"participation": 0.5}, r"trainer\.participation 1\.0, now 0\.5"),
+        ({"data": small_data(tasks=2)}, r"data\.tasks 3, now 2"),
+        ({"data": small_data(seed=4)}, r"data\.seed 1, now 4"),
+        ({"data": small_data(alpha=0.5)}, r"data\.alpha \S+, now 0\.5"),
+        ({"learner": small_learner(FedQCL(V=7.0))}, r"model\.method\.V \S+, now 7\.0.*"),
+        ({"learner": small_learner(FedAvg())}, r"model\.method fedqcl\.\S+FedQCL, now fedqcl\.\S+FedAvg.*"),
     ],
 )
 def test_another_configuration_is_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from fedqcl.cli.configs import shipped_configs
-from fedqcl.cli.signature import ClassHint, Parameter, class_hint, expected, parameters
 from fedqcl.data import FederatedData
 from fedqcl.learner import Learner
+from fedqcl.signature import ClassHint, Parameter, class_hint, expected, parameters
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.types import Seed
 

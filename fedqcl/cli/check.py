@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fedqcl.cli.configs import read_config
 from fedqcl.cli.given import Given, given_in_file
-from fedqcl.cli.signature import ClassHint, Parameter, class_hint, expected, fits, may_nest, parameters
 from fedqcl.cli.words import did_you_mean
 from fedqcl.errors import InputError
+from fedqcl.signature import ClassHint, Parameter, class_hint, expected, fits, may_nest, parameters
 
 
 class Linked(NamedTuple):

@@ -19,13 +19,13 @@ from torch import nn
 from fedqcl.cli.check import Group, Linked, check
 from fedqcl.cli.configs import find_config, read_config, shipped_configs
 from fedqcl.cli.given import Given, given_in_file, given_in_words
-from fedqcl.cli.signature import Parameter, class_hint, parameters
 from fedqcl.cli.words import Option, in_order, split_options
 from fedqcl.data import FederatedData
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
 from fedqcl.resume import folder_of_run
 from fedqcl.run.secrets import without_secrets
+from fedqcl.signature import Parameter, class_hint, parameters
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.types import Seed
 from fedqcl.version import __version__

@@ -100,7 +100,7 @@ class Method:
             client: the client's state.
             server: the server's state.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no loss: write one")
 
     def client_round(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
         """After the local steps of a round, on the client's own model ``w_i``.

@@ -8,8 +8,8 @@ import pytest
 
 from fedqcl.cli.check import Linked, check
 from fedqcl.cli.given import Given
-from fedqcl.cli.signature import Parameter, parameters
 from fedqcl.errors import InputError
+from fedqcl.signature import Parameter, parameters
 from fedqcl.types import Count, Positive
 
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from fedqcl.cli.signature import ClassHint, Parameter, class_hint, expected, fits, may_nest, parameters
+from fedqcl.signature import ClassHint, Parameter, class_hint, expected, fits, may_nest, parameters
 from fedqcl.types import Count, Fraction, Index, NonNegative, Positive, Real, Share
 
 
