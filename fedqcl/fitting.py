@@ -127,6 +127,8 @@ class Fitting:
         needed = Footprint.of(engine, evaluator.pool, BATCH).total if self.fabric.device.type == "cuda" else None
         schedule = Schedule(data.spec.num_tasks, options.rounds, data.num_clients, options.participation, data.seed)
         log.start(self._info(needed), start.run_id, schedule.rounds_before(start.position))
+        for line in data.cautions():
+            log.warn(line)
         tracker = Tracker(evaluator, log, schedule, Costs(engine), options.started)
         state = RunState(engine, tracker, self.made_with)
         every = options.checkpoint_every

@@ -83,7 +83,7 @@ KNOWS = {
         "arguments", "checkpoint", "data", "engine", "errors", "evaluate", "fitting", "learner", "preemption", "resume",
         "run", "types",
     },
-    "cli": {"signature",
+    "cli": {
         "data", "errors", "learner", "preemption", "report", "resume", "run", "sweep", "trainer", "types",
         "version",
     },

@@ -16,6 +16,23 @@ from tests.helpers.toy import Given, Toy, toy_data
 CPU = torch.device("cpu")
 
 
+class Untested(Source):
+    """Nine classes of images, of which the test has three."""
+
+    def load(self) -> ImageSet:
+        x, y = np.zeros((18, 2, 2, 1), np.uint8), np.arange(18) % 9
+        return ImageSet.of(x, y, x[:3], y[:3])
+
+
+def test_accuracies_that_mean_less_than_they_seem_to() -> None:
+    assert toy_data(Toy()).cautions() == []
+    data = toy_data(Untested(), tasks=[7, 1, 1])
+    untested, alone = data.cautions()
+    assert untested == "no test images of class 3, 4, 5, 6, 7 and 1 more: left out of accuracies"
+    assert alone == "only one class in task 2, 3: no image can be wrong where its task is known"
+    assert len(toy_data(Untested(), tasks=[7, 1, 1], scenario="class").cautions()) == 1
+
+
 def test_any_labels_become_columns() -> None:
     data = toy_data(Toy(labels=[900, 3, 17]), tasks=[2, 1])
     assert data.spec is not None
