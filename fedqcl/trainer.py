@@ -29,7 +29,7 @@ from fedqcl.evaluate import Evaluator
 from fedqcl.fitting import Fitting
 from fedqcl.learner import Learner
 from fedqcl.preemption import passed_on
-from fedqcl.resume import find_run, go_on
+from fedqcl.resume import check_same, find_run, go_on
 from fedqcl.run.config import CIRCUMSTANCES, Complete
 from fedqcl.run.console import Console, Level
 from fedqcl.run.folder import RunFolder
@@ -147,6 +147,8 @@ class FederatedTrainer:
             Interrupted: it was asked to stop, and has saved what it had done.
         """
         self.started = time.perf_counter()
+        if ckpt_path and self.config and is_first():
+            self._check_config(ckpt_path)
         with ExitStack() as held, passed_on():
             result: dict[str, Any] | Interrupted = self._launch(
                 "fit", self._fit, model, datamodule, lambda: self._begin(model, datamodule, ckpt_path, held)
@@ -224,6 +226,12 @@ class FederatedTrainer:
     def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any] | Interrupted:
         start: Start = gather([self._start])[0]
         return Fitting(self, fabric, learner, data, start, self._made_with(learner, data)).run()
+
+    def _check_config(self, ckpt_path: str) -> None:
+        """Refuse a run of another configuration, before images are downloaded for it."""
+        run = find_run(ckpt_path, self.root, self.name, self.config, self.complete)
+        if run:
+            check_same(run, {"config": run.read_config()}, {"config": self.config}, self.complete)
 
     def _begin(self, learner: Learner, data: FederatedData, ckpt_path: str | None, held: ExitStack) -> None:
         """Find or make the run's folder, hold it, and find out where the run starts; for the first rank alone."""

@@ -20,6 +20,7 @@ from fedqcl.cli import main
 from fedqcl.cli.configs import shipped_configs, shipped_experiments
 from tests.helpers.documents import ROOT, blocks, check_parses, commands, read, titled_blocks
 from tests.helpers.methods import shipped_methods
+from tests.helpers.process import contained
 from tests.test_imports import KNOWS, rooms_used
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
@@ -82,6 +83,13 @@ def test_the_tutorial_runs_from_folders_and_from_arrays(capsys: pytest.CaptureFi
     assert main([*shlex.split(from_arrays)[1:], *TINY]) == 0
     assert main(["report", "runs"]) == 0
     assert "images-FedQCL-seed0" in Path("report/index.html").read_text(encoding="utf-8")
+
+
+def test_a_run_from_python() -> None:
+    with contained():
+        runpy.run_path("script.py")
+    summary = json.loads(Path("runs/script/summary.json").read_text(encoding="utf-8"))
+    assert summary["average_accuracy"] > 0.5
 
 
 def test_the_tutorials_digits_are_a_folder_of_ten_classes() -> None:

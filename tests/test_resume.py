@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedqcl.data.sources.base import Source
 from fedqcl.errors import InputError, Interrupted
 from fedqcl.methods import FedAvg, FedQCL, Method
 from fedqcl.resume import find_run
@@ -264,6 +265,17 @@ def test_another_configuration_is_refused(options: dict[str, Any], words: str, t
     trainer = small_trainer(tmp_path, **{name: options[name] for name in options if name not in parts})
     with pytest.raises(InputError, match=rf"^ckpt_path: .*x has another configuration: {words};"):
         fit(trainer, ckpt_path=str(tmp_path / "x"), **parts)
+
+
+def test_another_configuration_is_refused_before_images_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_folder(tmp_path, "x", "data: {alpha: 1}", 1)
+    monkeypatch.setattr(Source, "prepare", lambda self: pytest.fail("images are fetched"))
+    trainer = small_trainer(tmp_path)
+    trainer.config = {"data": {"alpha": 2}}
+    with pytest.raises(InputError, match=r"^ckpt_path: .*x has another configuration: data\.alpha 1, now 2;"):
+        fit(trainer, ckpt_path=str(tmp_path / "x"))
 
 
 def run_folder(root: Path, name: str, config: str, seconds: int, finished: bool = False) -> RunFolder:
