@@ -26,7 +26,7 @@ from fedqcl.learner import Learner
 from fedqcl.resume import folder_of_run
 from fedqcl.run.secrets import without_secrets
 from fedqcl.signature import Parameter, class_hint, parameters
-from fedqcl.trainer import FederatedTrainer
+from fedqcl.trainer import FROM_PYTHON, FederatedTrainer
 from fedqcl.types import Seed
 from fedqcl.version import __version__
 
@@ -166,7 +166,10 @@ class FederatedCLI(LightningCLI):
         if not given and self.command == "fit":
             raise InputError(f"config: nothing was given; give --config and one of {', '.join(shipped_configs())}")
         checkpoint = given.get("--ckpt_path")
-        if checkpoint and not (self.command == "fit" and checkpoint in ("last", "auto")):
+        by_config = self.command == "fit" and checkpoint in ("last", "auto")
+        if by_config and not {"--config", "--model.method"} & given.keys():
+            raise InputError(f"ckpt_path: {checkpoint} finds a run by its configuration; give --config as well")
+        if checkpoint and not by_config:
             config = _config_of_run(Path(checkpoint), needed="--config" not in given)
             options = [Option("--config", str(config)), *options] if config else options
         return [Option(n, str(find_config(v or ""))) if n == "--config" else Option(n, v) for n, v in options]
@@ -258,6 +261,8 @@ def _config_of_run(checkpoint: Path, needed: bool) -> Path | None:
     config = folder_of_run(checkpoint) / "config.yaml"
     if not config.is_file():
         raise InputError(f"ckpt_path: {config} does not exist; give a run's folder, or --config as well")
+    if config.read_text(encoding="utf-8") == FROM_PYTHON:
+        raise InputError(f"ckpt_path: {config.parent} was made from Python; go on from there, or give --config as well")
     return config
 
 

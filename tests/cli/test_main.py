@@ -11,7 +11,7 @@ import yaml
 
 from fedqcl.cli.main import main
 from fedqcl.errors import ClientError, InputError, RankError
-from fedqcl.trainer import FederatedTrainer
+from fedqcl.trainer import FROM_PYTHON, FederatedTrainer
 from fedqcl.version import __version__
 from tests.helpers.methods import shipped_methods
 from tests.helpers.process import run_python
@@ -176,6 +176,10 @@ def test_a_mistake_in_a_file(cli: Cli, content: str, line: str) -> None:
         ),
         ("--bogus", "fedqcl: error: --bogus: options come after the command; say `fedqcl fit --bogus`"),
         ("fit", "fedqcl fit: error: config: nothing was given; give --config and one of cifar10.yaml, cifar100.yaml, "),
+        (
+            "fit --ckpt_path last",
+            "fedqcl fit: error: ckpt_path: last finds a run by its configuration; give --config as well",
+        ),
         ("fit --config", "fedqcl fit: error: config: has no value; give a file, or one of the shipped configs: "),
         (
             "fit --config cifar100.yml",
@@ -197,6 +201,14 @@ def test_a_mistake_without_a_config(cli: Cli, words: str, start: str) -> None:
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(start)
     assert files() == []
+
+
+def test_a_run_that_a_script_made_has_no_config(cli: Cli) -> None:
+    Path("runs/x").mkdir(parents=True)
+    Path("runs/x/config.yaml").write_text(FROM_PYTHON)
+    for command in ("test", "fit"):
+        line = "ckpt_path: runs/x was made from Python; go on from there, or give --config as well"
+        assert cli(command, "--ckpt_path", "runs/x").err == f"fedqcl {command}: error: {line}\n"
 
 
 def test_a_run_of_a_command(cli: Cli, calls: list[tuple[Any, ...]]) -> None:
