@@ -84,7 +84,7 @@ KNOWS = {
         "run", "types",
     },
     "cli": {
-        "data", "errors", "learner", "preemption", "report", "resume", "run", "sweep", "trainer", "types",
+        "data", "errors", "learner", "preemption", "report", "resume", "run", "signature", "sweep", "trainer", "types",
         "version",
     },
 }  # fmt: skip

@@ -261,7 +261,7 @@ def _config_of_run(checkpoint: Path, needed: bool) -> Path | None:
     config = folder_of_run(checkpoint) / "config.yaml"
     if not config.is_file():
         raise InputError(f"ckpt_path: {config} does not exist; give a run's folder, or --config as well")
-    if config.read_text(encoding="utf-8") == FROM_PYTHON:
+    if config.read_bytes() == FROM_PYTHON.encode():
         raise InputError(f"ckpt_path: {config.parent} was made from Python; go on from there, or give --config as well")
     return config
 
