@@ -49,9 +49,6 @@ def _threads_put_back() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-FROM_PYTHON = "# Made from Python: the script has the configuration.\n"
-
-
 @dataclass(eq=False)
 class FederatedTrainer:
     """Runs federated continual learning with Lightning Fabric, clients dealt out over the devices.
@@ -241,7 +238,7 @@ class FederatedTrainer:
             self._start = go_on(run, ckpt_path, self._made_with(learner, data), self.complete)
             return
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
-        run = RunFolder.create(self.root, self.name, name, self.config_text or FROM_PYTHON)
+        run = RunFolder.create(self.root, self.name, name, self.config_text)
         held.enter_context(run.held())
         self._start = Start(run.path, secrets.token_hex(4))
 

@@ -90,6 +90,7 @@ def test_a_run_from_python() -> None:
         runpy.run_path("script.py")
     summary = json.loads(Path("runs/script/summary.json").read_text(encoding="utf-8"))
     assert summary["average_accuracy"] > 0.5
+    assert main(["report", "runs"]) == 0
 
 
 def test_the_tutorials_digits_are_a_folder_of_ten_classes() -> None:

@@ -26,7 +26,7 @@ from fedqcl.learner import Learner
 from fedqcl.resume import folder_of_run
 from fedqcl.run.secrets import without_secrets
 from fedqcl.signature import Parameter, class_hint, parameters
-from fedqcl.trainer import FROM_PYTHON, FederatedTrainer
+from fedqcl.trainer import FederatedTrainer
 from fedqcl.types import Seed
 from fedqcl.version import __version__
 
@@ -261,8 +261,10 @@ def _config_of_run(checkpoint: Path, needed: bool) -> Path | None:
     config = folder_of_run(checkpoint) / "config.yaml"
     if not config.is_file():
         raise InputError(f"ckpt_path: {config} does not exist; give a run's folder, or --config as well")
-    if config.read_bytes() == FROM_PYTHON.encode():
-        raise InputError(f"ckpt_path: {config.parent} was made from Python; go on from there, or give --config as well")
+    if not config.stat().st_size:
+        raise InputError(
+            f"ckpt_path: {config} is empty, as of a run made from Python; go on there, or give --config too"
+        )
     return config
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from fedqcl.cli.main import main
 from fedqcl.errors import ClientError, InputError, RankError
-from fedqcl.trainer import FROM_PYTHON, FederatedTrainer
+from fedqcl.trainer import FederatedTrainer
 from fedqcl.version import __version__
 from tests.helpers.methods import shipped_methods
 from tests.helpers.process import run_python
@@ -205,9 +205,9 @@ def test_a_mistake_without_a_config(cli: Cli, words: str, start: str) -> None:
 
 def test_a_run_that_a_script_made_has_no_config(cli: Cli) -> None:
     Path("runs/x").mkdir(parents=True)
-    Path("runs/x/config.yaml").write_text(FROM_PYTHON)
+    Path("runs/x/config.yaml").touch()
     for command in ("test", "fit"):
-        line = "ckpt_path: runs/x was made from Python; go on from there, or give --config as well"
+        line = "ckpt_path: runs/x/config.yaml is empty, as of a run made from Python; go on there, or give --config too"
         assert cli(command, "--ckpt_path", "runs/x").err == f"fedqcl {command}: error: {line}\n"
 
 
