@@ -144,11 +144,10 @@ class FederatedTrainer:
             Interrupted: it was asked to stop, and has saved what it had done.
         """
         self.started = time.perf_counter()
-        if ckpt_path and self.config and is_first():
-            self._check_config(ckpt_path)
+        run = self._find(ckpt_path) if ckpt_path and is_first() else None
         with ExitStack() as held, passed_on():
             result: dict[str, Any] | Interrupted = self._launch(
-                "fit", self._fit, model, datamodule, lambda: self._begin(model, datamodule, ckpt_path, held)
+                "fit", self._fit, model, datamodule, lambda: self._begin(model, datamodule, run, ckpt_path, held)
             )
         if isinstance(result, Interrupted):
             raise result
@@ -224,15 +223,17 @@ class FederatedTrainer:
         start: Start = gather([self._start])[0]
         return Fitting(self, fabric, learner, data, start, self._made_with(learner, data)).run()
 
-    def _check_config(self, ckpt_path: str) -> None:
-        """Refuse a run of another configuration, before images are downloaded for it."""
+    def _find(self, ckpt_path: str) -> RunFolder | None:
+        """The run to go on with; one of another configuration is refused before images are downloaded for it."""
         run = find_run(ckpt_path, self.root, self.name, self.config, self.complete)
-        if run:
+        if run and self.config:
             check_same(run, {"config": run.read_config()}, {"config": self.config}, self.complete)
+        return run
 
-    def _begin(self, learner: Learner, data: FederatedData, ckpt_path: str | None, held: ExitStack) -> None:
-        """Find or make the run's folder, hold it, and find out where the run starts; for the first rank alone."""
-        run = find_run(ckpt_path, self.root, self.name, self.config, self.complete) if ckpt_path else None
+    def _begin(
+        self, learner: Learner, data: FederatedData, run: RunFolder | None, ckpt_path: str | None, held: ExitStack
+    ) -> None:
+        """Hold the run's folder, or a new one, and find out where the run starts; for the first rank alone."""
         if ckpt_path and run:
             held.enter_context(run.held())
             self._start = go_on(run, ckpt_path, self._made_with(learner, data), self.complete)

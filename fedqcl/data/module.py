@@ -15,14 +15,12 @@ from fedqcl.data.augment import Augment
 from fedqcl.data.partition import deal, describe, equalise
 from fedqcl.data.pool import Pool
 from fedqcl.data.sources import Images, Source
+from fedqcl.data.sources.base import shortlist
 from fedqcl.data.tasks import order_classes, split_classes
 from fedqcl.errors import InputError
 from fedqcl.parts import Spec
 from fedqcl.rng import Purpose, generator
 from fedqcl.types import Count, Fraction, Index, Positive
-
-# Of classes or tasks, in a line.
-NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -171,9 +169,9 @@ class FederatedData(LightningDataModule):
         counts = np.bincount(self._evaluated(part).y, minlength=self.spec.num_classes)
         untested = [name for name, count in zip(self.class_names, counts, strict=True) if not count]
         alone = [str(task) for task, classes in enumerate(self.spec.classes, start=1) if classes == 1]
-        lines = [f"no {part} images of class {_some(untested)}: left out of accuracies"] if untested else []
+        lines = [f"no {part} images of class {shortlist(untested)}: left out of accuracies"] if untested else []
         if alone and self.scenario == "task":
-            lines.append(f"only one class in task {_some(alone)}: no image can be wrong where its task is known")
+            lines.append(f"only one class in task {shortlist(alone)}: no image can be wrong where its task is known")
         return lines
 
     def task_classes(self) -> list[list[str]]:
@@ -216,12 +214,6 @@ class FederatedData(LightningDataModule):
     def _pool(self, images: Images, padding: int, device: torch.device) -> Pool:
         assert self.spec is not None
         return Pool(images.x, images.y, self.spec, *self._statistics, padding, device)
-
-
-def _some(names: list[str]) -> str:
-    """Names in a line, the first few of many."""
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _in_columns(images: Images, labels: np.ndarray) -> Images:
