@@ -26,7 +26,7 @@ def fit(method: Method, engine: Engine, schedule: Schedule, tracker: Tracker, ke
         for round in rounds:
             keeper.reach(task, round)  # a checkpoint, and the place to stop
             if round == 0:
-                engine.start_task()
+                engine.start_task(task)
             tracker.start_round()
             updates = engine.updates(task, round)
             active, last = schedule.participants(task, round), schedule.is_last(round)

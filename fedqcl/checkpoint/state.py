@@ -64,13 +64,14 @@ class RunState:
         """
         server = self.engine.server
         try:
-            saved = _read(checkpoint / SERVER)
+            saved, run = _read(checkpoint / SERVER), read_run(checkpoint)
             server.net.load_state_dict(saved["net"])
             server.state.load_state_dict(saved["state"])
+            self.engine.host(min(run["position"][0], len(self.engine.data.shards) - 1))  # the run may be at its end
             for i, state in self.engine.clients.items():
                 if state.state_dict():
                     state.load_state_dict(_read(checkpoint / _of_client(i)))
-            self.tracker.load(read_run(checkpoint)["tracker"])
+            self.tracker.load(run["tracker"])
         except (OSError, RuntimeError, LookupError, TypeError, UnpicklingError) as error:
             why = str(error).strip().splitlines()[-1]
             raise InputError(f"ckpt_path: {checkpoint} is for another net or method than this ({why})") from None

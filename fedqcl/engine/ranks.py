@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard, FederatedData
 from fedqcl.data.stream import Sampler
-from fedqcl.engine.averaging import sum_stats, take_from_first
+from fedqcl.engine.averaging import gather, sum_stats, take_from_first
 from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.faults import Faults
@@ -30,9 +30,10 @@ ClientHook = Callable[[nn.Module, Shard, ClientState, nn.Module], Stats]
 
 
 class Engine:
-    """Hosts this rank's share of the clients, the same ones for the whole run.
+    """Hosts this rank's share of the clients, dealt anew for every task.
 
     Attributes:
+        clients: the states of those that this rank hosts, by client id, sorted; changed in place.
         num_shared: how many numbers of the model clients and server exchange in a round.
         num_reported: how many numbers each client reported for the last sum.
 
@@ -73,12 +74,13 @@ class Engine:
         kept = num_values(personal_entries(self.server.net, rules.personal))
         self.num_shared = num_values(self.server.weights()) - kept
         self.num_reported = 0
-        self.clients = {i: self._client_state(i) for i in self._own_clients()}
+        self.clients = {i: self._client_state(i) for i in self._own_clients(0)}
         # The buffers that clients had before the round, for those that may have to be left out of it.
         self._before: dict[int, dict[str, Tensor]] = {}
         graphed = executor == "graphed" or (executor == "auto" and self._cuda and starts_at_zero(learner))
         self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)
-        seats = max(1, min(concurrency, len(self.clients))) if graphed else 1
+        most = -(-data.num_clients // fabric.world_size)
+        seats = min(concurrency, most) if graphed else 1
         blank = self._client_state(0)
         self.replicas = [Replica(self.server.net, blank, fabric.device) for _ in range(seats)]
 
@@ -90,9 +92,9 @@ class Engine:
         PULSE.follow(net)
         return Server(net, self.learner.method.server_state(self.data.spec, net).to(self.fabric.device))
 
-    def _own_clients(self) -> list[int]:
-        """The clients of this rank, so dealt out that all ranks have much the same to do."""
-        loads = [[len(shard) for shard in shards] for shards in self.data.shards]
+    def _own_clients(self, task: int) -> list[int]:
+        """The clients of this rank in a task, so dealt out that all ranks have much the same to do."""
+        loads = [len(shard) for shard in self.data.shards[task]]
         return deal_clients(loads, self.fabric.world_size)[self.fabric.global_rank]
 
     def _client_state(self, client: int) -> ClientState:
@@ -103,10 +105,21 @@ class Engine:
         state.personal = Entries(personal_entries(net, self.rules.personal))
         return state.cpu()
 
-    def start_task(self) -> None:
-        """Set the global model back to where the first task started, if every task is to start there."""
+    def start_task(self, task: int) -> None:
+        """Host the task's clients, and set the model back to where the first task began, if all are to start there."""
+        self.host(task)
         if self.initial is not None:
             self.server.load(self.initial.by_name())
+
+    def host(self, task: int) -> None:
+        """Host the clients that are dealt to this rank for a task; those that change ranks bring their states along."""
+        own = self._own_clients(task)
+        arrived = dict(gather([(i, state.state_dict()) for i, state in self.clients.items() if i not in own]))
+        hosted = {i: self.clients.get(i) or self._client_state(i) for i in own}
+        for i in arrived.keys() & hosted.keys():
+            hosted[i].load_state_dict(arrived[i])
+        self.clients.clear()
+        self.clients.update(hosted)
 
     def weight(self, shard: Shard) -> int:
         """``n_i``: what a client's model weighs in the round's average."""

@@ -59,6 +59,16 @@ def test_every_tensor_is_saved_and_loaded_in_place(method: Method, tmp_path: Pat
     assert (tmp_path / "client-0002.pt").exists() == (not isinstance(method, FedAvg))
 
 
+def test_going_on_in_a_task_hosts_the_clients_that_are_dealt_for_it(tmp_path: Path) -> None:
+    saved, loaded = state(FedQCL(memory=9)), state(FedQCL(memory=9))
+    hosted = []
+    loaded.engine.host = hosted.append  # type: ignore[method-assign]
+    loaded.load(write(saved, tmp_path))
+    torch.save({**read_run(tmp_path), "position": [3, 0]}, tmp_path / "run.pt")  # all three tasks are done
+    loaded.load(tmp_path)
+    assert hosted == [1, 2]
+
+
 def test_what_is_saved_does_not_change_with_the_run() -> None:
     one = state(FedQCL(memory=9))
     scramble(one)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import pairwise
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -9,9 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
 from fedqcl.engine.rules import Rules
 from fedqcl.engine.server import federated_entries
+from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, FedAvg, FedQCL
 from fedqcl.schedule import Schedule
 from tests.helpers.toy import Normed, copied, same, toy_data, toy_engine, toy_fit, toy_learner
@@ -21,19 +26,55 @@ def queued() -> FedQCL:
     return FedQCL(V=4, delta=-0.5, memory=6, replay_batch=2)
 
 
+def engine_of(rank: int, world_size: int, data: FederatedData, learner: Learner, **options: Any) -> Engine:
+    """One rank's engine, without a process group."""
+    fabric: Any = SimpleNamespace(
+        device=torch.device("cpu"), global_rank=rank, world_size=world_size, autocast=nullcontext
+    )
+    return Engine(fabric, learner, data, epochs=1, **options)
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5])
 def test_every_client_is_hosted_by_one_rank(world_size: int) -> None:
     data = toy_data(num_clients=4)
-    hosted: list[int] = []
-    for rank in range(world_size):
-        fabric: Any = SimpleNamespace(
-            device=torch.device("cpu"), global_rank=rank, world_size=world_size, autocast=None
-        )
-        engine = Engine(fabric, toy_learner(FedAvg()), data, epochs=1)
+    engines = [engine_of(rank, world_size, data, toy_learner(FedAvg())) for rank in range(world_size)]
+    for engine in engines:
         assert len(engine.clients) in (4 // world_size, -(-4 // world_size))
         assert len(engine.replicas) == 1
-        hosted += engine.clients
-    assert sorted(hosted) == [0, 1, 2, 3]
+    assert sorted(client for engine in engines for client in engine.clients) == [0, 1, 2, 3]
+
+
+def test_there_are_seats_for_as_many_as_a_rank_ever_hosts() -> None:
+    data = toy_data(num_clients=5)
+    engines = [engine_of(rank, 2, data, toy_learner(FedAvg()), executor="graphed") for rank in range(2)]
+    assert [len(engine.replicas) for engine in engines] == [3, 3]
+
+
+def test_clients_change_ranks_with_all_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = toy_data(num_clients=4)
+    data.shards = [[np.arange(n) for n in sizes] for sizes in ([9, 8, 1, 2], [1, 9, 2, 8], [5, 5, 5, 5])]
+    engines = [engine_of(rank, 2, data, toy_learner(queued()), rules=Rules("statistics")) for rank in range(2)]
+    assert [list(engine.clients) for engine in engines] == [[0, 2], [1, 3]]
+    states = [engine.clients for engine in engines]
+    for client, state in {**states[0], **states[1]}.items():
+        for value in state.state_dict().values():
+            value.fill_(client + 1)
+    ours: list[Any] = []
+    together = Barrier(2)
+
+    def joined(items: list[Any]) -> list[Any]:
+        ours.extend(items)
+        together.wait()
+        return ours
+
+    monkeypatch.setattr("fedqcl.engine.ranks.gather", joined)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda engine: engine.host(1), engines))
+    assert sorted(client for client, _ in ours) == [1, 2]
+    assert [list(engine.clients) for engine in engines] == [[0, 1], [2, 3]]
+    assert all(engine.clients is before for engine, before in zip(engines, states, strict=True))  # others refer to it
+    for client, state in {**states[0], **states[1]}.items():
+        assert all((value == client + 1).all() for value in state.state_dict().values())
 
 
 def test_broadcast_seats_active_clients_that_have_samples() -> None:
