@@ -171,9 +171,13 @@ class FedQCL(Method):
                 state.memory.remember(net, shard)
         if len(shard):
             state.queue.value[shard.task] = self.initial_queue
-        newest = min(shard.task + (self.queue_scope == "seen"), len(state.memory.count) - 1)
-        state.queue.reference.copy_(self.replay_loss(net, state.memory, shard, newest))
+        state.queue.reference.copy_(self.next_loss(net, state.memory, shard))
         return {}
+
+    def next_loss(self, net: nn.Module, memory: Memory, shard: Shard) -> Tensor:
+        """The replay loss of each task, ``[T]``, as a task ends: among the classes that the next one's queues count."""
+        newest = min(shard.task + (self.queue_scope == "seen"), len(memory.count) - 1)
+        return self.replay_loss(net, memory, shard, newest)
 
     def replay_loss(self, net: nn.Module, memory: Memory, shard: Shard, newest: int) -> Tensor:
         """The replay loss of each task as the queues measure it, ``[T]``.

@@ -119,6 +119,22 @@ def test_in_a_task_s_last_round_the_memory_is_trimmed_first() -> None:
     assert state.memory.count.tolist() == [2, 3]
 
 
+def test_in_a_last_round_a_model_that_has_not_changed_has_forgotten_nothing() -> None:
+    """With all classes seen competing too: those of the task itself count on both sides."""
+    images = Given(np.zeros((12, 1, 1, 1), np.uint8), [0, 1, 2, 3] * 3)
+    data = toy_data(images, num_clients=1, tasks=2, scenario="class")
+    method = FedQCLAuthors(memory=5, replay_batch=1, delta=0, train_mode=False)
+    net, pool = odds_net(1, 1, 1, 1), data.train_pool(CPU)
+    state = method.client_state(data.spec)
+    first, second = (ClientShard(0, t, data.shards[t][0], pool, 0) for t in (0, 1))
+    with torch.no_grad():
+        method.client_task(net, first, state, nn.Module())
+        method.client_round(net, second, state, nn.Module())
+    assert state.memory.count.tolist() == [2, 0]
+    assert state.queue.reference[0].item() == pytest.approx(2 * log(4))
+    assert state.queue.value.tolist() == [0, 0]
+
+
 def test_nothing_of_the_first_task_is_stored_if_so_asked() -> None:
     moments, engine = toy_fit(
         toy_learner(FedQCLAuthors(**SMALL, skip_first_task=True)), toy_data(alpha="iid"), rounds=1
