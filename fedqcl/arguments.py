@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from fedqcl.errors import InputError
-from fedqcl.signature import Parameter, class_hint, fits, parameters
+from fedqcl.signature import ClassHint, Parameter, class_hint, fits, parameters
 
 
 def check_arguments(made: object, key: str) -> None:
@@ -18,18 +19,25 @@ def check_arguments(made: object, key: str) -> None:
 
     Args:
         made: keeps the arguments of its class under their names; what it does not keep, or keeps as something else than
-            plain values, is passed over.
+            plain values and NumPy's numbers, is passed over.
         key: the object's key in a config file.
 
     Raises:
         InputError: the first value that does not fit the type or the range of its argument.
     """
     for name, parameter, value in _kept(made):
-        if class_hint(parameter.hint):
-            if value is not None and not isinstance(value, type):
-                check_arguments(value, f"{key}.{name}")
+        asked = class_hint(parameter.hint)
+        if asked:
+            _check_object(value, asked, f"{key}.{name}")
         elif _is_plain(value) and not fits(parameter.hint, value, text=False):
             raise InputError(f"{key}.{name}: {value!r} is not accepted; give {parameter.expected()}")
+
+
+def _check_object(value: Any, asked: ClassHint, key: str) -> None:
+    if isinstance(value, type) and not asked.supplied:
+        raise InputError(f"{key}: is the class {value.__name__}; give an object of it, {value.__name__}(...)")
+    if value is not None and not isinstance(value, type):
+        check_arguments(value, key)
 
 
 def description(made: object, without: Collection[str] = ()) -> dict[str, Any]:
@@ -61,7 +69,8 @@ def in_plain_words(value: Any) -> Any:
 def _kept(made: object) -> Iterator[tuple[str, Parameter, Any]]:
     for name, parameter in (parameters(type(made)) or {}).items():
         if hasattr(made, name):
-            yield name, parameter, getattr(made, name)
+            value = getattr(made, name)
+            yield name, parameter, value.item() if isinstance(value, np.generic) else value
 
 
 def _is_plain(value: Any) -> bool:

@@ -69,7 +69,6 @@ class Fitting:
         learner: what clients run.
         data: set up already.
         start: where the run starts; the same on every rank.
-        made_with: what the run's results depend on, in plain numbers and words.
     """
 
     def __init__(
@@ -79,14 +78,12 @@ class Fitting:
         learner: Learner,
         data: FederatedData,
         start: Start,
-        made_with: dict[str, Any],
     ) -> None:
         self.options = options
         self.fabric = fabric
         self.learner = learner
         self.data = data
         self.start = start
-        self.made_with = made_with
         self.log = RunLog.silent()
         if fabric.is_global_zero:  # only the first rank speaks
             loggers = [options.logger] if options.logger else []
@@ -130,7 +127,7 @@ class Fitting:
         for line in data.cautions():
             log.warn(line)
         tracker = Tracker(evaluator, log, schedule, Costs(engine), options.started)
-        state = RunState(engine, tracker, self.made_with)
+        state = RunState(engine, tracker)
         every = options.checkpoint_every
         with CheckpointKeeper(state, schedule, start, every, log.say, asked_to_stop) as keeper:
             loop.fit(self.learner.method, engine, schedule, tracker, keeper)

@@ -69,7 +69,7 @@ def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any], complete: C
     Args:
         run: the run.
         ckpt_path: as for :func:`find_run`; a checkpoint is gone on from itself, if it is good.
-        made_with: the configuration and the problem as they are now.
+        made_with: the configuration, and what :meth:`RunFolder.write_made_with` takes, as they are now.
         complete: as for :func:`find_run`.
 
     Raises:
@@ -77,13 +77,13 @@ def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any], complete: C
     """
     token = secrets.token_hex(4)
     checkpoints = Checkpoints(run.checkpoints)
+    check_same(run, run.read_made_with() or {"config": run.read_config()}, made_with, complete)
     if run.finished:
-        check_same(run, {"config": run.read_config()}, made_with, complete)
         checkpoints.clear()  # it may have been killed as it did this itself
         return Start(run.path, token, lines=[f"{run.path} has finished: nothing to go on with"], finished=True)
     checkpoint, lines = _choose(checkpoints, Path(ckpt_path))
     saved = read_run(checkpoint) if checkpoint else None
-    check_same(run, saved["made_with"] if saved else {"config": run.read_config()}, made_with, complete)
+    run.write_made_with(made_with)  # it may have been killed before it had done so
     checkpoints.keep_up_to(checkpoint)
     task, round = saved["position"] if saved else (0, 0)
     run.put_back(saved["tables"] if saved else {})

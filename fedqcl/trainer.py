@@ -68,7 +68,8 @@ class FederatedTrainer:
             BatchNorm's running ``statistics`` (as in the authors' code); or the whole ``model``.
         evaluation: ``server``: the global model is tested on all images; ``clients``: each client's model on a share of
             its own, dealt out as the training images are (as in the authors' code).
-        restart: start every task from the initial model: independent training, whose figure is the learning accuracy.
+        restart: start every task as if it were the first, with the initial model and nothing that a method has kept:
+            independent training, whose figure is the learning accuracy.
         executor: ``graphed`` captures each client's step in a CUDA graph, and runs clients at once; ``eager`` is plain
             PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA with optimizers that can be restarted
             in a graph, as most can.
@@ -185,8 +186,9 @@ class FederatedTrainer:
     ) -> Any:
         """Start the ranks and run a job on each; the result is the first rank's."""
         if not self.config:
-            for part, key in ((self, "trainer"), (learner, "model"), (data, "data")):
-                check_arguments(part, key)
+            check_arguments(self, "trainer")
+            _check_part(learner, Learner, "model")
+            _check_part(data, FederatedData, "data")
         fabric = make_fabric(
             self.accelerator, self.devices, self.num_nodes, self.precision, self.start_method, data.num_clients
         )
@@ -199,6 +201,7 @@ class FederatedTrainer:
             data.setup()
             assert data.spec is not None
             learner.method.check(data.spec, data.num_clients)
+            _check_cumulative(learner, data)
         if is_first():
             prepare()
         on_rank = partial(self._on_rank, job=job, learner=learner, data=data)
@@ -221,7 +224,7 @@ class FederatedTrainer:
 
     def _fit(self, fabric: Fabric, learner: Learner, data: FederatedData) -> dict[str, Any] | Interrupted:
         start: Start = gather([self._start])[0]
-        return Fitting(self, fabric, learner, data, start, self._made_with(learner, data)).run()
+        return Fitting(self, fabric, learner, data, start).run()
 
     def _find(self, ckpt_path: str) -> RunFolder | None:
         """The run to go on with; one of another configuration is refused before images are downloaded for it."""
@@ -241,6 +244,7 @@ class FederatedTrainer:
         name = f"{data.source.name}-{type(learner.method).__name__}-seed{data.seed}"
         run = RunFolder.create(self.root, self.name, name, self.config_text)
         held.enter_context(run.held())
+        run.write_made_with(self._made_with(learner, data))
         self._start = Start(run.path, secrets.token_hex(4))
 
     def _made_with(self, learner: Learner, data: FederatedData) -> dict[str, Any]:
@@ -282,3 +286,19 @@ class FederatedTrainer:
 
         result: dict[str, Any] = self._launch(command, job, learner, data, check)
         return result
+
+
+def _check_part(part: object, cls: type, key: str) -> None:
+    """Check what a script has given as a part of a run, and all that it was made with."""
+    if not isinstance(part, cls):
+        raise InputError(f"{key}: is of the class {type(part).__name__}; give a {cls.__name__}")
+    check_arguments(part, key)
+
+
+def _check_cumulative(learner: Learner, data: FederatedData) -> None:
+    """Refuse clients that have old images for a method that would store them as the current task's."""
+    if data.cumulative and learner.method.replay_batch:
+        raise InputError(
+            f"data.cumulative: clients keep old images, and {type(learner.method).__name__} would store them as the "
+            "current task's; choose a method without a memory, such as FedAvg"
+        )

@@ -15,6 +15,7 @@ from fedqcl.data.sources import Digits, Npz
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
 from fedqcl.methods import ER, FedAvg, FedQCL
+from fedqcl.models import SmallResNet
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.types import Count, Positive
 
@@ -62,6 +63,8 @@ def test_what_fits_and_what_cannot_be_judged() -> None:
         (FederatedData(Digits(), scenario="clas"), "data.scenario"),  # type: ignore[arg-type]
         (FederatedData(Digits(), alpha=-1.0), "data.alpha"),
         (FederatedData(Digits(), num_clients=0), "data.num_clients"),
+        (FederatedData(Digits(), num_clients=np.int64(0)), "data.num_clients"),  # type: ignore[arg-type]
+        (FederatedData(Digits(), alpha=np.float64(-3)), "data.alpha"),
         (FederatedData(Digits(), augment=Augment(jitter=-1.0)), "data.augment.jitter"),
         (FederatedTrainer(rounds=0), "trainer.rounds"),
         (FederatedTrainer(participation=3.0), "trainer.participation"),
@@ -80,9 +83,24 @@ def test_a_trainer_checks_before_anything_is_made(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_parts_that_have_changed_places(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^model: is of the class FederatedData; give a Learner$"):
+        FederatedTrainer(root=str(tmp_path)).fit(FederatedData(Digits()), Learner(FedAvg()))  # type: ignore[arg-type]
+
+
 def test_a_net_in_place_of_what_makes_one() -> None:
     with pytest.raises(InputError, match=r"^model\.net: is a Linear already; give its class, or a function"):
         Learner(FedAvg(), nn.Linear(1, 1))  # type: ignore[arg-type]
+
+
+def test_a_class_in_place_of_an_object() -> None:
+    for made, key, name in (
+        (Learner(FedAvg), "model.method", "FedAvg"),
+        (FederatedData(Digits), "data.source", "Digits"),
+    ):  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=rf"^{key}: is the class {name}; give an object of it, {name}\(\.\.\.\)$"):
+            check_arguments(made, key.partition(".")[0])
+    check_arguments(Learner(FedAvg(), SmallResNet), "model")
 
 
 def test_a_description() -> None:
@@ -91,6 +109,7 @@ def test_a_description() -> None:
     inner = {"class_path": f"{__name__}.Inner", "init_args": {"size": 3}}
     assert found == {"class_path": path, "init_args": {"inner": inner, "rate": 1.0, "sizes": [4]}}
     assert description(FedQCL(V=7.0))["init_args"]["V"] == 7.0
+    assert type(description(FedQCL(V=np.float64(7)))["init_args"]["V"]) is float
 
 
 def test_whatever_is_not_plain() -> None:

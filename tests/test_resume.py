@@ -268,6 +268,25 @@ def test_another_configuration_is_refused(options: dict[str, Any], words: str, t
         fit(trainer, ckpt_path=str(tmp_path / "x"), **parts)
 
 
+def test_what_becomes_of_failures_may_be_changed(whole: dict[str, Any], tmp_path: Path) -> None:
+    """As the line on a run that has diverged advises."""
+    stopped(small_trainer(tmp_path, name="x"), 1, 0)
+    trainer = small_trainer(tmp_path, on_nonfinite="drop", on_client_error="skip")
+    fit(trainer, ckpt_path=str(tmp_path / "x"))
+    assert outcome(tmp_path / "x")["model"] == whole["model"]
+
+
+def test_a_finished_run_of_another_configuration_is_not_returned_for_this_one(tmp_path: Path) -> None:
+    fit(small_trainer(tmp_path, name="x"))
+    summary = fit(small_trainer(tmp_path, name="x"), ckpt_path="auto")
+    assert summary["seed"] == 1
+    for other in ({"learner": small_learner(FedAvg())}, {"data": small_data(tasks=2)}):
+        with pytest.raises(InputError, match=r"^ckpt_path: .*x has another configuration: "):
+            fit(small_trainer(tmp_path, name="x"), ckpt_path="auto", **other)
+    RunFolder(tmp_path / "x").made_with.write_text("{")  # then nothing tells
+    assert fit(small_trainer(tmp_path, name="x"), ckpt_path="auto", learner=small_learner(FedAvg())) == summary
+
+
 def test_another_configuration_is_refused_before_images_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_run_folder_is_whole(run: Run) -> None:
         "config.yaml",
         "metrics.csv",
         "clients.csv",
+        "made_with.json",
         "summary.json",
         "model.ckpt",
         "plots",
@@ -314,6 +315,12 @@ def test_a_logger_is_told_of_a_failure(tmp_path: Path) -> None:
 def test_graphs_are_for_cuda(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^trainer.executor: "):
         trainer(tmp_path, executor="graphed").fit(toy_learner(FedAvg()), data())
+    assert not list(tmp_path.iterdir())
+
+
+def test_clients_that_keep_all_images_need_no_memory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^data\.cumulative: .*ER would store them as the current task's; choose"):
+        trainer(tmp_path).fit(toy_learner(ER()), data(cumulative=True))
     assert not list(tmp_path.iterdir())
 
 

@@ -28,13 +28,11 @@ class RunState:
     Args:
         engine: hosts the server and this rank's clients.
         tracker: has the counts so far.
-        made_with: what the run was made with, in plain numbers and words, to be compared when it is gone on with.
     """
 
-    def __init__(self, engine: Engine, tracker: Tracker, made_with: dict[str, Any]) -> None:
+    def __init__(self, engine: Engine, tracker: Tracker) -> None:
         self.engine = engine
         self.tracker = tracker
-        self.made_with = made_with
 
     def files(self, position: Position) -> dict[str, Any]:
         """This rank's share, copied: files by name. The first rank's holds what all ranks have in common.
@@ -49,7 +47,6 @@ class RunState:
             files[SERVER] = {"net": _copied(server.net), "state": _copied(server.state)}
             files[RUN] = {
                 "position": list(position),
-                "made_with": self.made_with,
                 "tracker": self.tracker.state(),
                 "run_id": self.tracker.log.run_id,
                 "tables": self.tracker.log.tables(),
@@ -78,7 +75,7 @@ class RunState:
 
 
 def read_run(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint says of its run: ``position``, ``made_with``, ``tracker``, ``run_id`` and ``tables``."""
+    """What a checkpoint says of its run: ``position``, ``tracker``, ``run_id`` and ``tables``."""
     run: dict[str, Any] = _read(checkpoint / RUN)
     return run
 

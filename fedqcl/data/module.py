@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal
 
@@ -102,10 +102,12 @@ class FederatedData(LightningDataModule):
         """Load the images and deal them out; does nothing the second time.
 
         Raises:
-            InputError: images or settings that do not fit.
+            InputError: images or settings that do not fit, or settings that have been changed since the first time.
         """
         if self.spec is not None:
+            self._check_unchanged()
             return
+        self._dealt_with = self._dealing()
         images = self.source.load()
         labels = order_classes(np.unique(images.train.y), self.class_order, self.seed)
         self.labels = labels.tolist()
@@ -119,6 +121,19 @@ class FederatedData(LightningDataModule):
         )
         self.held_out = self._hold_out()
         self._deal()
+
+    def _dealing(self) -> dict[str, str]:
+        """What tasks and shards depend on, by name, in words."""
+        later = ("batch_size", "sampling", "augment")
+        return {f.name: repr(getattr(self, f.name)) for f in fields(self) if f.init and f.name not in later}
+
+    def _check_unchanged(self) -> None:
+        for name, now in self._dealing().items():
+            if now != self._dealt_with[name]:
+                raise InputError(
+                    f"data.{name}: changed from {self._dealt_with[name]} to {now} when the images had been dealt out; "
+                    "make a new FederatedData"
+                )
 
     def _hold_out(self) -> np.ndarray:
         """The validation images: a share of every class, ``[N]`` bool over the training images."""

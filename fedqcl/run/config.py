@@ -7,10 +7,31 @@ from typing import Any, TypeAlias
 
 import yaml
 
-# Of the trainer's options, those that say where and how a run is computed and shown; the others decide what comes out.
+# Of the trainer's options, those that say where and how a run is computed and shown, and what becomes of it when
+# something fails; the others decide what comes out.
 _WHERE_AND_HOW = ("accelerator", "devices", "num_nodes", "executor", "concurrency", "deterministic", "start_method")
 _SHOWN_AND_KEPT = ("root", "name", "logger", "console", "checkpoint_every", "grace", "timeout")
-CIRCUMSTANCES = frozenset((*_WHERE_AND_HOW, *_SHOWN_AND_KEPT))
+_WHEN_SOMETHING_FAILS = ("on_client_error", "on_nonfinite")
+CIRCUMSTANCES = frozenset((*_WHERE_AND_HOW, *_SHOWN_AND_KEPT, *_WHEN_SOMETHING_FAILS))
+
+# What experiments and reports call options.
+SHORT_NAMES = {
+    "method": "model.method",
+    "net": "model.net",
+    "lr": "model.optimizer.lr",
+    "V": "model.method.V",
+    "delta": "model.method.delta",
+    "M": "model.method.memory",
+    "weight": "model.method.weight",
+    "alpha": "data.alpha",
+    "scenario": "data.scenario",
+    "N": "data.num_clients",
+    "T": "data.tasks",
+    "B": "data.batch_size",
+    "R": "trainer.epochs",
+    "C": "trainer.rounds",
+    "seed": "seed_everything",
+}
 
 # Gives a configuration today's defaults for the options that it lacks; empty if it cannot be read any more.
 Complete: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]

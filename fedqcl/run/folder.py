@@ -49,6 +49,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.plots = self.path / "plots"
         self.places = self.path / "sweep.json"
+        self.made_with = self.path / "made_with.json"
 
     @classmethod
     def create(cls, root: Path | str, name: str | None, default_name: str, config: str = "") -> RunFolder:
@@ -168,6 +169,16 @@ class RunFolder:
             ValueError: it is damaged.
         """
         return _read_object(self.summary)
+
+    def write_made_with(self, made_with: Mapping[str, Any]) -> None:
+        """Write ``made_with.json``: what the results depend on, in plain numbers and words, to compare others with."""
+        replace(self.made_with, json.dumps(made_with) + "\n")
+
+    def read_made_with(self) -> dict[str, Any]:
+        """What ``made_with.json`` holds; empty if there is none that can be read."""
+        with contextlib.suppress(OSError, ValueError):
+            return _read_object(self.made_with)
+        return {}
 
     def write_places(self, places: Mapping[str, Any]) -> None:
         """Write ``sweep.json``: by experiment, its title and views and where in its grid the run lies."""

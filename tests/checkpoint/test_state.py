@@ -21,9 +21,7 @@ def state(method: Method, net: type = Normed) -> RunState:
     data = toy_data(scenario="class")
     engine = toy_engine(toy_learner(method, net=net), data)
     evaluator = Evaluator(engine.fabric, data.evaluation_pool(engine.fabric.device, "test"), data.spec)
-    return RunState(
-        engine, Tracker(evaluator, RunLog(), Schedule(3, 2, 3, 1.0, 0), Costs(engine)), {"config": {"a": 1}}
-    )
+    return RunState(engine, Tracker(evaluator, RunLog(), Schedule(3, 2, 3, 1.0, 0), Costs(engine)))
 
 
 def write(state: RunState, folder: Path) -> Path:
@@ -83,7 +81,6 @@ def test_what_is_saved_does_not_change_with_the_run() -> None:
 def test_what_a_checkpoint_says_of_its_run(tmp_path: Path) -> None:
     run = read_run(write(state(FedAvg()), tmp_path))
     assert run["position"] == [1, 2]
-    assert run["made_with"] == {"config": {"a": 1}}
     assert run["run_id"] is None
 
 

@@ -204,6 +204,17 @@ def test_cumulative_clients_keep_what_they_had() -> None:
     assert columns.tolist() == [[c // 2 == int(label) // 2 for c in range(6)] for label in y]
 
 
+def test_what_the_images_were_dealt_out_by_cannot_be_changed_afterwards() -> None:
+    data = toy_data(tasks=[2, 4])
+    data.batch_size = 7
+    data.setup()
+    data.tasks[0] = 3  # type: ignore[index]
+    with pytest.raises(
+        InputError, match=r"^data\.tasks: changed from \[2, 4\] to \[3, 4\] when .*; make a new FederatedData$"
+    ):
+        data.setup()
+
+
 def test_equalised() -> None:
     data = toy_data(Toy(per_class=15), alpha=0.1, equalise=True)
     assert [[len(shard) for shard in task] for task in data.shards] == [[10] * 3] * 3
