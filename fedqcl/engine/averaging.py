@@ -87,11 +87,30 @@ def sum_stats(stats: Sequence[Stats], device: torch.device) -> dict[str, Tensor]
 
     Returns:
         The sum of each entry, float64.
+
+    Raises:
+        TypeError: clients report different names or shapes.
     """
-    shapes: dict[str, torch.Size] = {}
-    for known in gather([{name: value.shape for name, value in client.items()} for client in stats[:1]]):
-        shapes.update(known)
+    shapes = _common_shapes(stats)
     return {name: _exact_sum([client[name] for client in stats], shape, device) for name, shape in shapes.items()}
+
+
+def _common_shapes(stats: Sequence[Stats]) -> dict[str, torch.Size]:
+    """The shapes of what every client of every rank reports, by name."""
+    mine = _distinct([{name: value.shape for name, value in client.items()} for client in stats])
+    first, *others = _distinct(gather(mine)) or [{}]
+    if others:
+        told = " and ".join(str({name: list(shape) for name, shape in kind.items()}) for kind in (first, others[0]))
+        raise TypeError(f"a hook of the method must report the same for every client, and reports {told}")
+    return first
+
+
+def _distinct(kinds: list[dict[str, torch.Size]]) -> list[dict[str, torch.Size]]:
+    found: list[dict[str, torch.Size]] = []
+    for kind in kinds:
+        if kind not in found:
+            found.append(kind)
+    return found
 
 
 def _exact_sum(values: Sequence[Tensor], shape: torch.Size, device: torch.device) -> Tensor:

@@ -27,6 +27,7 @@ class Faults:
         self.skips = on_client_error == "skip"
         self.drops = on_nonfinite == "drop"
         self._lines: list[str] = []
+        self._skipped: list[str] = []
 
     @contextmanager
     def watching(self, local: Replica) -> Iterator[None]:
@@ -54,7 +55,26 @@ class Faults:
                 raise ClientError(f"{local.place}: {first_line(error)}") from error
             local.failed = True
             self._lines.append(f"{local.place}: left out, {first_line(error)}")
+            if local.round is not None:
+                self._skipped.append(f"{local.place}: {first_line(error)}")
         PULSE.place = ""
+
+    def take_skipped(self) -> list[str]:
+        """What this rank's clients that were left out for an error raised since the last call."""
+        skipped, self._skipped = self._skipped, []
+        return skipped
+
+    def without_update(self, skipped: Sequence[str]) -> None:
+        """Note a round in which no client has brought a usable update.
+
+        Args:
+            skipped: what clients of all ranks raised in it.
+
+        Raises:
+            ClientError: several did, so that it will not be the clients' fault.
+        """
+        if len(skipped) > 1:
+            raise ClientError(f"{skipped[0]}; and all other clients of the round fail, too")
 
     def diverged(self, clients: Sequence[int], task: int, round: int) -> None:
         """Note that clients' updates are not finite.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -70,7 +71,7 @@ class Engine:
         self._cuda = fabric.device.type == "cuda"
         self.server = self._make_server()
         self.rules = rules
-        self.initial = Entries(self.server.weights()) if rules.restart else None
+        self.initial = copy.deepcopy(self.server) if rules.restart else None
         kept = num_values(personal_entries(self.server.net, rules.personal))
         self.num_shared = num_values(self.server.weights()) - kept
         self.num_reported = 0
@@ -106,10 +107,12 @@ class Engine:
         return state.cpu()
 
     def start_task(self, task: int) -> None:
-        """Host the task's clients, and set the model back to where the first task began, if all are to start there."""
+        """Host the task's clients; if every task is to start as the first did, set all back to how it was then."""
         self.host(task)
         if self.initial is not None:
-            self.server.load(self.initial.by_name())
+            self.server.load(self.initial.weights())
+            self.server.state.load_state_dict(self.initial.state.state_dict())
+            self.clients.update({i: self._client_state(i) for i in self.clients})
 
     def host(self, task: int) -> None:
         """Host the clients that are dealt to this rank for a task; those that change ranks bring their states along."""
@@ -139,9 +142,13 @@ class Engine:
 
         Raises:
             InputError: an update is not finite, and that is to end the run.
+            ClientError: all of several clients raised.
         """
         average, diverged = updates.average.reduce()
         self.faults.diverged(diverged, updates.task, updates.round)
+        skipped = self.faults.take_skipped()
+        if average is None and not diverged:
+            self.faults.without_update(gather(skipped))
         updates.remove(diverged)
         for client in self.clients.keys() & diverged:
             copy_entries(dict(self.clients[client].named_buffers()), self._before[client])
@@ -218,6 +225,13 @@ class Engine:
         take_from_first(self.server.state)
 
     def call(self, hook: ClientHook, local: Replica) -> Stats:
-        """Run one of the method's client hooks on a seated client."""
+        """Run one of the method's client hooks on a seated client.
+
+        Raises:
+            TypeError: it returns something else than tensors by name.
+        """
         with torch.no_grad(), self.fabric.autocast():
-            return hook(local.net, local.shard, local.state, self.server.state)
+            stats = hook(local.net, local.shard, local.state, self.server.state)
+        if not isinstance(stats, Mapping) or not all(isinstance(value, Tensor) for value in stats.values()):
+            raise TypeError(f"{hook.__qualname__} must return tensors by name, {{}} if none")
+        return stats

@@ -47,8 +47,17 @@ class Server:
 
     @torch.no_grad()
     def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over new weights."""
-        copy_entries(self.weights(), weights)
+        """Take over new weights.
+
+        Raises:
+            TypeError: they are not those of the net.
+        """
+        mine = self.weights()
+        if not isinstance(weights, Mapping) or weights.keys() != mine.keys():
+            raise TypeError(
+                "server_round must return all entries of the model by name, such as the average it is given"
+            )
+        copy_entries(mine, weights)
 
 
 def num_values(entries: Mapping[str, Tensor]) -> int:

@@ -183,6 +183,17 @@ def test_sum_of_stats() -> None:
     assert sum_stats([{}, {}], CPU) == {}
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [({"a": torch.ones(3)}, {"a": torch.ones(1)}), ({}, {"a": torch.ones(1)}), ({"a": torch.ones(1)}, {})],
+)
+def test_clients_that_report_different_things(one: Stats, other: Stats) -> None:
+    with pytest.raises(TypeError, match=r"^a hook of the method must report the same for every client, and reports \{"):
+        sum_stats([one, other], CPU)
+    with pytest.raises(TypeError, match="must report the same for every client"):
+        Ranks(2).sum_stats([[one], [other]])
+
+
 def test_a_rank_without_clients_takes_part_in_the_sums_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rank must join every all-reduce, or the others would wait for it forever."""
     reduced: list[tuple[list[int], torch.dtype, str]] = []

@@ -108,6 +108,16 @@ def test_a_round_in_which_every_client_is_left_out_keeps_the_model(
     assert not same(moments[4].weights, moments[3].weights)
 
 
+def test_what_all_clients_fail_at_is_no_fault_of_theirs() -> None:
+    class Broken(FedQCL):
+        def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
+            raise KeyError("typo")
+
+    expected = r"^client 0, task 1, round 1: KeyError: 'typo'; and all other clients of the round fail, too$"
+    with pytest.raises(ClientError, match=expected):
+        toy_fit(toy_learner(Broken()), toy_data(), faults=Faults(on_client_error="skip"))
+
+
 WHEN = {"loss": "task 2, round 1", "client_round": "task 2, round 1", "client_task": "end of task 2"}
 
 

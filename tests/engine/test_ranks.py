@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from itertools import pairwise
 from threading import Barrier
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -17,7 +17,9 @@ from fedqcl.engine import Engine
 from fedqcl.engine.rules import Rules
 from fedqcl.engine.server import federated_entries
 from fedqcl.learner import Learner
-from fedqcl.methods import ClientState, FedAvg, FedQCL
+from fedqcl.methods import ClientState, FedAvg, FedProx, FedQCL
+from fedqcl.parts import Shard
+from fedqcl.parts.weights import WeightBuffers, squared_distance
 from fedqcl.schedule import Schedule
 from tests.helpers.toy import Normed, copied, same, toy_data, toy_engine, toy_fit, toy_learner
 
@@ -170,6 +172,18 @@ def test_hooks_run_without_gradients() -> None:
         assert not seen["grad"]
 
 
+@pytest.mark.parametrize("stats", [None, {"n": 3}, [torch.ones(1)]])
+def test_a_hook_that_returns_something_else(stats: Any) -> None:
+    engine = toy_engine(toy_learner(FedAvg()), toy_data())
+
+    def hook(net: nn.Module, shard: Shard, state: ClientState, server: nn.Module) -> Any:
+        return stats
+
+    for (local,) in engine.broadcast([0], task=0):
+        with pytest.raises(TypeError, match=r"hook must return tensors by name, \{\} if none$"):
+            engine.call(hook, local)
+
+
 def test_two_runs_are_equal_bit_for_bit() -> None:
     first, second = (toy_fit(toy_learner(queued()), toy_data())[0] for _ in range(2))
     for a, b in zip(first, second, strict=True):
@@ -256,3 +270,17 @@ def test_every_task_starts_from_the_initial_model() -> None:
         assert not torch.equal(head[own], initial[own])
     assert same(kept[1].weights, restarted[1].weights)
     assert not torch.equal(kept[-1].weights["head.weight"][:2], initial[:2])
+
+
+def test_every_task_starts_with_nothing_that_the_method_has_kept() -> None:
+    rules = Rules(restart=True)
+    _, engine = toy_fit(toy_learner(FedProx()), toy_data(), rules=rules)
+    assert squared_distance(engine.server.net, cast(WeightBuffers, engine.server.state)) == 0
+    engine.start_task(2)  # back to the model that the clients are kept near
+    assert squared_distance(engine.server.net, cast(WeightBuffers, engine.server.state)) == 0
+    alone, _ = toy_fit(toy_learner(FedAvg()), toy_data(), rules=rules)
+    replayed, engine = toy_fit(toy_learner(FedQCL(V=1, delta=-5, memory=6, replay_batch=2)), toy_data(), rules=rules)
+    for a, b in zip(alone, replayed, strict=True):
+        assert all(torch.allclose(a.weights[name], value, atol=1e-6) for name, value in b.weights.items())
+        assert not any(client["queue.value"].any() for client in b.clients.values())
+    assert all(not state.memory.count[:2].any() for state in engine.clients.values())

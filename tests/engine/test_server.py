@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -26,6 +26,12 @@ def test_loading_changes_the_net_in_place() -> None:
     assert bias.tolist() == [0.25, 0.25]
     assert bias.dtype == torch.float32
     assert all((value == 0.25).all() for value in server.weights().values())
+
+
+@pytest.mark.parametrize("weights", [None, {}, {"head.weight": torch.zeros(2, 2)}])
+def test_what_is_no_model_is_refused(weights: Any) -> None:
+    with pytest.raises(TypeError, match=r"^server_round must return all entries of the model by name"):
+        Server(SmallResNet(1, 2, width=2), nn.Module()).load(weights)
 
 
 def test_weights_are_views() -> None:
