@@ -39,6 +39,8 @@ def held(cli: FederatedCLI, key: str) -> Any:
     if key.startswith("model.optimizer"):
         optimizer = cli.model.make_optimizer(torch.nn.Linear(1, 1))
         return optimizer.defaults[names[1]] if names[1:] else f"torch.optim.{type(optimizer).__name__}"
+    if key.startswith("model.net"):
+        return cli.config[f"model.net.init_args.{names[1]}"]
     for name in names:
         part = getattr(part, name)
     return type(part).__name__ if key == "model.method" else part

@@ -104,10 +104,12 @@ def test_every_peculiarity_of_the_authors_is_taken_back_once() -> None:
     preset = read_config(shipped_folder() / "presets/authors.yaml")
     keys = {f"trainer.{key}" for key in preset["trainer"]}
     keys |= {f"model.method.{key}" for key in preset["model"]["method"]["init_args"]}
-    keys |= {"data.equalise", "data.sampling", "data.augment.frozen"}
+    keys |= {"data.equalise", "data.sampling", "data.augment.frozen", "model.net.zero_init", "model.net.he_init"}
     runs = {run.at["what"]: run.options for run in planned("authors", "seed=0")}
-    taken_back = [key for what, options in runs.items() if "FedAvg" not in what for key in options]
-    assert sorted(["seed_everything"] * 11 + [*keys - {"trainer.precision", "model.method.skip_first_task"}]) == sorted(
+    taken_back = [
+        key for what, options in runs.items() if "FedAvg" not in what and "both" not in what for key in options
+    ]
+    assert sorted(["seed_everything"] * 13 + [*keys - {"trainer.precision", "model.method.skip_first_task"}]) == sorted(
         taken_back
     )
     assert runs["FedQCL"] == {"seed_everything": 0}

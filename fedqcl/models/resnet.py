@@ -78,7 +78,31 @@ def residual_backbone(in_channels: int, widths: Sequence[int], blocks: int, zero
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-class ResNet18(Net):
+class _ResNet(Net):
+    """A residual backbone and a head.
+
+    Args:
+        in_channels: image channels.
+        num_classes: ``K``, classes of all tasks.
+        widths: channels of each stage.
+        blocks: blocks of a stage.
+        zero_init: start every block as its shortcut (Goyal et al., 2017) and all logits at zero.
+        he_init: draw convolutions as He et al. (2015) do, or else as PyTorch does.
+    """
+
+    def __init__(
+        self, in_channels: int, num_classes: int, widths: Sequence[int], blocks: int, zero_init: bool, he_init: bool
+    ) -> None:
+        super().__init__(residual_backbone(in_channels, widths, blocks, zero_init), widths[-1], num_classes)
+        if zero_init:
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
+        for module in self.modules() if not he_init else ():
+            if isinstance(module, nn.Conv2d):
+                module.reset_parameters()
+
+
+class ResNet18(_ResNet):
     """ResNet-18 with the CIFAR stem (3x3, stride 1, no pooling), as the paper's experiments use it.
 
     Args:
@@ -87,24 +111,29 @@ class ResNet18(Net):
         width: channels of the first stage; the others have 2, 4 and 8 times as many.
         zero_init: start every block as its shortcut (Goyal et al., 2017) and all logits at zero. It steadies the first
             rounds at the large learning rates that FedQCL's ``V`` amounts to.
+        he_init: draw convolutions as He et al. (2015) do, or else as PyTorch does, with a sixth of the variance where a
+            layer has as many inputs as outputs, as in the authors' code.
     """
 
-    def __init__(self, in_channels: int, num_classes: int, width: Count = 64, zero_init: bool = True) -> None:
+    def __init__(
+        self, in_channels: int, num_classes: int, width: Count = 64, zero_init: bool = True, he_init: bool = True
+    ) -> None:
         widths = [width, 2 * width, 4 * width, 8 * width]
-        super().__init__(residual_backbone(in_channels, widths, blocks=2, zero_init=zero_init), 8 * width, num_classes)
-        if zero_init:
-            nn.init.zeros_(self.head.weight)
-            nn.init.zeros_(self.head.bias)
+        super().__init__(in_channels, num_classes, widths, 2, zero_init, he_init)
 
 
-class SmallResNet(Net):
+class SmallResNet(_ResNet):
     """A residual net of two stages of one block, for images of about 8x8 pixels.
 
     Args:
         in_channels: image channels.
         num_classes: ``K``, classes of all tasks.
         width: channels of the first stage; the second has twice as many.
+        zero_init: as of :class:`ResNet18`.
+        he_init: as of :class:`ResNet18`.
     """
 
-    def __init__(self, in_channels: int, num_classes: int, width: Count = 16) -> None:
-        super().__init__(residual_backbone(in_channels, [width, 2 * width], blocks=1), 2 * width, num_classes)
+    def __init__(
+        self, in_channels: int, num_classes: int, width: Count = 16, zero_init: bool = False, he_init: bool = True
+    ) -> None:
+        super().__init__(in_channels, num_classes, [width, 2 * width], 1, zero_init, he_init)

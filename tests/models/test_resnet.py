@@ -54,6 +54,17 @@ def test_convolutions_are_drawn_as_he_et_al_do(kernel: int, stride: int) -> None
     assert abs(weight.mean().item()) < 0.05 * weight.std().item()
 
 
+@pytest.mark.parametrize("make", [ResNet18, SmallResNet])
+def test_or_as_pytorch_does(make: type[ResNet18 | SmallResNet]) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = make(3, 10, width=32, zero_init=False, he_init=False)
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):  # evenly within 1 / sqrt(fan in)
+            largest = (module.in_channels * module.kernel_size[0] ** 2) ** -0.5
+            assert 0.95 * largest < module.weight.abs().max() <= largest
+
+
 @pytest.mark.parametrize(("channels", "size"), [(1, 8), (1, 28), (3, 5)])
 def test_small_resnet_takes_any_channels_and_size(channels: int, size: int) -> None:
     net = SmallResNet(channels, 7, width=4)
