@@ -101,7 +101,8 @@ class Fitting:
         if start.finished:
             return RunFolder(start.folder).read_summary()
         try:
-            with Interruption(self.options.grace, log.say, partial(_start_again, self.fabric)) as asked:
+            at_once, first = partial(_start_again, self.fabric), self.fabric.is_global_zero
+            with Interruption(self.options.grace, log.say, at_once, first) as asked:
                 summary = self._train(lambda: asked.signal)
         except Interrupted as stop:
             log.stop()

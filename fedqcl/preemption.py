@@ -19,6 +19,8 @@ REQUEUE = signal.SIGUSR1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, REQUEUE)
 # Two signals this close together are one: a terminal and a launcher may both pass the same one on.
 ONE_SIGNAL_SECONDS = 1.0
+# So long the other ranks stay when all end at once: the first has to say why, and ends when one of them does.
+AFTER_FIRST_SECONDS = 2.0
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -49,6 +51,7 @@ class Interruption:
         grace: seconds from the first signal to the end of the process, whatever it does.
         say: shows the user a line.
         at_once: called with the first signal before the process ends so; a status to end with in place of the usual.
+        first: whether this is the first rank, which says so when it ends at once.
 
     Attributes:
         signal: the first signal, 0 before it.
@@ -59,10 +62,12 @@ class Interruption:
         grace: float,
         say: Callable[[str], None] = print,
         at_once: Callable[[int], int] = lambda signum: 0,
+        first: bool = True,
     ) -> None:
         self.grace = grace
         self.say = say
         self.at_once = at_once
+        self.first = first
         self.signal = 0
 
     def __enter__(self) -> Interruption:
@@ -110,10 +115,17 @@ class Interruption:
         return signal.Signals(self.signal).name
 
     def _leave(self, why: str) -> None:
+        if self.first:
+            self._say_at_once(f"fedqcl: ended by {self._name()}, {why}: the last checkpoint stands\n")
+        else:
+            time.sleep(AFTER_FIRST_SECONDS)
+        os._exit(self.at_once(self.signal) or 128 + self.signal)
+
+    @staticmethod
+    def _say_at_once(line: str) -> None:
         if sys.stdout.isatty():
             os.write(sys.stdout.fileno(), b"\x1b[?25h\n")  # a progress bar hides the cursor
-        os.write(sys.stderr.fileno(), f"fedqcl: ended by {self._name()}, {why}: the last checkpoint stands\n".encode())
-        os._exit(self.at_once(self.signal) or 128 + self.signal)
+        os.write(sys.stderr.fileno(), line.encode())
 
 
 @contextlib.contextmanager

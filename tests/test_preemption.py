@@ -55,7 +55,7 @@ CODE = """
 import ctypes, signal
 from fedqcl.preemption import Interruption
 
-with Interruption({grace}, lambda line: print(line, flush=True), {at_once}):
+with Interruption({grace}, lambda line: print(line, flush=True), {at_once}, {first}):
     print("ready", flush=True)
     mutex = ctypes.create_string_buffer(64)
     for _ in range(2):  # a mutex that is locked twice is waited for for ever
@@ -63,9 +63,9 @@ with Interruption({grace}, lambda line: print(line, flush=True), {at_once}):
 """
 
 
-def started(grace: float, at_once: str = "lambda signum: 0") -> subprocess.Popen[str]:
+def started(grace: float, at_once: str = "lambda signum: 0", first: bool = True) -> subprocess.Popen[str]:
     """A process whose main thread is in a call that no signal breaks off, as in a collective."""
-    code = CODE.format(grace=grace, at_once=at_once)
+    code = CODE.format(grace=grace, at_once=at_once, first=first)
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -94,6 +94,16 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGINT
     assert err == "fedqcl: ended by SIGINT, asked twice: the last checkpoint stands\n"
+
+
+def test_another_rank_leaves_in_silence_and_after_the_first() -> None:
+    ranks = [started(grace=0.2, first=first) for first in (True, False)]
+    for rank in ranks:
+        rank.send_signal(signal.SIGTERM)
+    said = ranks[0].communicate(timeout=30)[1]
+    assert ranks[1].poll() is None
+    assert (said.count("\n"), ranks[1].communicate(timeout=30)[1]) == (1, "")
+    assert [rank.returncode for rank in ranks] == [128 + signal.SIGTERM] * 2
 
 
 def test_the_status_of_a_process_that_is_to_be_started_again() -> None:
@@ -159,7 +169,7 @@ def test_a_run_that_is_asked_for_a_requeue_before_its_training_has_it(
     assert main(words) == 128 + signal.SIGUSR1
     assert noted.read_text() == "requeue 7\n"
     (run,) = (tmp_path / "runs").iterdir()
-    assert [path.name for path in run.iterdir()] == ["config.yaml"]
+    assert {path.name for path in run.iterdir()} == {"config.yaml", "made_with.json"}
 
 
 def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, status: int = 0) -> Path:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from multiprocessing.synchronize import Event
 from typing import Any, NoReturn
 
 from lightning.fabric import Fabric
@@ -59,7 +58,7 @@ def launch(fabric: Fabric, job: Job, prog: str, timeout: float) -> Any:
     on_rank = partial(_on_rank, job=job, prog=prog, timeout=timeout)
     if isinstance(strategy.launcher, ScriptLauncher):
         return _as_rank(fabric, strategy, strategy.launcher, prog, on_rank)
-    return _as_parent(fabric, on_rank, multiprocessing.get_context(strategy.start_method).Event())
+    return _as_parent(fabric, on_rank, Word(strategy.start_method))
 
 
 def _as_rank(fabric: Fabric, strategy: FederatedStrategy, launcher: ScriptLauncher, prog: str, on_rank: Job) -> Any:
@@ -73,27 +72,27 @@ def _as_rank(fabric: Fabric, strategy: FederatedStrategy, launcher: ScriptLaunch
     return result
 
 
-def _as_parent(fabric: Fabric, on_rank: Callable[..., Any], said: Event) -> Any:
+def _as_parent(fabric: Fabric, on_rank: Callable[..., Any], word: Word) -> Any:
     """Run in a process that starts all ranks and waits for them."""
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
     others = set(multiprocessing.active_children())
     try:
-        return fabric.launch(on_rank, said=said)
+        return fabric.launch(on_rank, word=word)
     except BaseException as error:
         for process in set(multiprocessing.active_children()) - others:
             process.kill()
         if isinstance(error, ProcessExitedException):
             line, status = _verdict(error.error_index, error.exit_code)
-            raise RankError("" if said.is_set() else line, status) from None
+            raise RankError("" if word.given else line, status) from None
         if isinstance(error, ProcessRaisedException):  # before the rank had joined
             last = str(error).strip().splitlines()[-1]
             raise RankError(f"rank {error.error_index}: {last}", status=1) from error
         raise
 
 
-def _on_rank(fabric: Fabric, job: Job, prog: str, timeout: float, said: Event | None = None) -> Any:
+def _on_rank(fabric: Fabric, job: Job, prog: str, timeout: float, word: Word | None = None) -> Any:
     assert isinstance(fabric.strategy, FederatedStrategy)
-    member = Member(fabric.strategy, prog, said)
+    member = Member(fabric.strategy, prog, word)
     PULSE.start()
     over = threading.Event()
     thread = threading.Thread(target=member.watch, args=(over, timeout), daemon=True)
@@ -109,26 +108,52 @@ def _on_rank(fabric: Fabric, job: Job, prog: str, timeout: float, said: Event | 
         thread.join(PULSE_SECONDS)
 
 
+class Word:
+    """What is wrong, said by one of several forked ranks; the process that started them knows whether one has.
+
+    Args:
+        start_method: how the ranks are started.
+    """
+
+    def __init__(self, start_method: str) -> None:
+        context = multiprocessing.get_context(start_method)
+        self._lock = context.Lock()
+        self._given = context.Event()
+
+    @property
+    def given(self) -> bool:
+        """Whether a rank has said it."""
+        return self._given.is_set()
+
+    def give(self, text: str) -> None:
+        """Print, unless another rank has; not before it is through, as the first rank to end is the end of all."""
+        with self._lock:
+            if not self.given:
+                sys.stderr.write(f"{text}\n")
+                sys.stderr.flush()
+                self._given.set()
+
+
 class Member:
     """A rank, as far as it is one of several.
 
     Args:
         strategy: of the rank.
         prog: what error messages start with.
-        said: set when this rank has said what is wrong, for a process that is no rank.
+        word: that of all ranks, if they are forked.
     """
 
-    def __init__(self, strategy: FederatedStrategy, prog: str, said: Event | None = None) -> None:
+    def __init__(self, strategy: FederatedStrategy, prog: str, word: Word | None = None) -> None:
         self.strategy = strategy
         self.prog = prog
-        self.said = said
+        self.word = word
         self.rank = strategy.global_rank
 
     def end(self, error: BaseException) -> NoReturn:
         """End this process for an error: tell it, unless it only follows from another rank's."""
         if isinstance(error, LostContactError):
-            status = self._read_note(0.0 if self.said else NOTE_SECONDS)
-            if status is None and self.said:
+            status = self._read_note(0.0 if self.word else NOTE_SECONDS)
+            if status is None and self.word:
                 self._wait_for_the_end()
             elif status is None:
                 self._say(f"{self.prog}: error: rank {self.rank} lost contact with the others ({_short(error)})")
@@ -222,13 +247,14 @@ class Member:
 
     def _say(self, text: str) -> None:
         """Print, unless another rank has."""
+        if self.word:
+            self.word.give(text)
+            return
         first = True
         with suppress(RuntimeError):  # as above
             first = self.strategy.store is None or self.strategy.store.add("fedqcl/said", 1) == 1
         if first:
             sys.stderr.write(f"{text}\n")
-        if self.said is not None:
-            self.said.set()
 
     def _wait_for_the_end(self) -> None:
         """Let the process that waits for all ranks find the one that ended without a note, and end this one for it.

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from fedqcl.engine.guard import _short, _verdict
+from fedqcl.engine.guard import Member, Word, _short, _verdict
 from fedqcl.engine.pulse import LostContactError
+from fedqcl.engine.strategy import FederatedStrategy
 from tests.helpers.process import REPOSITORY, run_python
 
 # Each fault: the exit status of the job, and the last line that is shown, "" for nothing at all.
@@ -138,6 +140,18 @@ def test_ranks_of_one_machine_listen_on_its_loopback_only(forked: dict[str, dict
     hosts = forked["listening"]["hosts"]
     assert [len(host) > 0 for host in hosts] == [True, True]
     assert {host for rank in hosts for host in rank} == {"0100007F"}  # 127.0.0.1
+
+
+def test_forked_ranks_say_it_once_though_the_store_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    def gone(*_: Any) -> None:
+        raise RuntimeError
+
+    word = Word("fork")
+    for rank in (0, 1):
+        strategy = SimpleNamespace(global_rank=rank, store=SimpleNamespace(add=gone))
+        assert word.given == bool(rank)
+        Member(cast(FederatedStrategy, strategy), "fedqcl fit", word)._say("it is broken")
+    assert capsys.readouterr().err == "it is broken\n"
 
 
 @pytest.mark.parametrize(
