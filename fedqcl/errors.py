@@ -1,4 +1,4 @@
-"""What ends a run: a mistake that the user can mend, a client or a rank that failed, or somebody who asked."""
+"""What ends a run: a mistake that the user can mend, a class, client or rank that failed, or somebody who asked."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ class InputError(ValueError):
 
 class ClientError(RuntimeError):
     """A client's step or hook raised; the message says which client, task and round, the cause what."""
+
+
+class ClassError(RuntimeError):
+    """A class that an option chose raised when it was made; the message says which option, the cause what."""
 
 
 class RankError(RuntimeError):
@@ -65,8 +69,9 @@ def account(error: BaseException, prog: str, at: str = "") -> tuple[str, int]:
         return str(error) and f"{prog}: error: {one_line(error)}", error.status
     if isinstance(error, InputError):
         return f"{prog}: error: {one_line(error)}", 2
-    cause = error.__cause__ if isinstance(error, ClientError) and error.__cause__ else error
-    said = one_line(error) if isinstance(error, ClientError) else first_line(error)
+    placed = isinstance(error, ClientError | ClassError)
+    cause = error.__cause__ if placed and error.__cause__ else error
+    said = one_line(error) if placed else first_line(error)
     return f"{''.join(traceback.format_exception(cause))}{prog}: error: {at}{said}", 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Literal
 
@@ -9,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import Optimizer, SparseAdam
 
 from fedqcl.errors import InputError
 from fedqcl.methods import ClientState, Method
@@ -33,7 +34,7 @@ class Learner(LightningModule):
             long; on Split-CIFAR-100 the latter is better by a point.
 
     Raises:
-        InputError: ``net`` is a net, not what makes one.
+        InputError: ``net`` is a net, not what makes one; or ``optimizer`` makes none that can take a client's steps.
     """
 
     def __init__(
@@ -52,6 +53,20 @@ class Learner(LightningModule):
         self._make_net = net
         self._make_optimizer = optimizer
         self.replay_statistics = replay_statistics
+        self._check_optimizer()
+
+    def _check_optimizer(self) -> None:
+        """Make an optimizer for nothing, so that one that will not do is refused before there is a run."""
+        with torch.random.fork_rng(devices=[]):
+            net = nn.Linear(1, 1)
+        try:
+            optimizer = self.make_optimizer(net)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"model.optimizer: {error}") from None
+        why = _why_no_steps(optimizer)
+        if why:
+            name = type(optimizer).__name__
+            raise InputError(f"model.optimizer: {name} {why}; choose another, such as SGD or AdamW")
 
     def make_net(self, spec: Spec, seed: int) -> Net:
         """Make the initial global model; the same for the same seed, whatever was drawn before."""
@@ -82,3 +97,12 @@ class Learner(LightningModule):
             server: the server's state.
         """
         return self.method.loss(net, batch, client, server)
+
+
+def _why_no_steps(optimizer: Optimizer) -> str:
+    """Why an optimizer cannot take a client's steps; blank if it can."""
+    # It is not tried out: a step of Adam and others may start CUDA, after which no rank can be forked.
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure and closure.default is closure.empty:
+        return "works out the loss several times a step, which a client does once"
+    return "takes sparse gradients, and these are dense" if isinstance(optimizer, SparseAdam) else ""

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from fedqcl.errors import ClientError, InputError, Interrupted, RankError, account, first_line
+from fedqcl.errors import ClassError, ClientError, InputError, Interrupted, RankError, account, first_line
 
 
 def test_the_first_line_of_an_error() -> None:
@@ -30,6 +30,12 @@ def test_the_first_line_of_an_error() -> None:
 )
 def test_what_is_said_of_an_error_and_how_the_process_ends(error: BaseException, text: str, status: int) -> None:
     assert account(error, "fedqcl fit") == (text, status)
+
+
+def test_a_class_s_error_is_traced_to_its_cause() -> None:
+    error = ClassError("model.method: KeyError: 'x'")
+    error.__cause__ = KeyError("x")
+    assert account(error, "fedqcl fit") == ("KeyError: 'x'\nfedqcl fit: error: model.method: KeyError: 'x'", 1)
 
 
 def test_a_client_s_error_is_traced_to_its_cause() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor
 
+from fedqcl.errors import InputError
 from fedqcl.learner import Learner
 from fedqcl.methods import ER, FedAvg, FedQCL, Method
 from fedqcl.models import Net, ResNet18, SmallResNet
@@ -46,6 +48,35 @@ def test_defaults_are_the_papers() -> None:
     (group,) = optimizer.param_groups
     assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.005, 0, 0)
     assert [id(p) for p in group["params"]] == [id(p) for p in net.parameters()]
+
+
+class Sharp(torch.optim.SGD):
+    """Works out the loss anew, as sharpness-aware minimisation does."""
+
+    def step(self, closure: Callable[[], Any]) -> None:  # type: ignore[override]
+        super().step(closure)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (torch.optim.LBFGS, "LBFGS works out the loss several times a step, which a client does once; choose another"),
+        (Sharp, "Sharp works out the loss several times a step, which a client does once; choose another"),
+        (torch.optim.SparseAdam, "SparseAdam takes sparse gradients, and these are dense; choose another"),
+        (lambda parameters: torch.optim.SGD(parameters, lr=-1), "Invalid learning rate: -1"),
+        (lambda parameters: torch.optim.SGD(parameters, speed=1), "SGD.__init__() got an unexpected keyword"),
+    ],
+)
+def test_an_optimizer_that_will_not_do_is_refused_before_there_is_a_run(make: Any, why: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Learner(FedAvg(), SmallResNet, make)
+    assert str(refused.value).startswith(f"model.optimizer: {why}")
+
+
+def test_checking_the_optimizer_leaves_randomness_alone() -> None:
+    before = torch.get_rng_state()
+    Learner(FedAvg())
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_loss_is_the_methods() -> None:

@@ -18,6 +18,7 @@ from fedqcl.parts import Spec
 UNREADABLE = (
     OSError, EOFError, RuntimeError, UnpicklingError, zipfile.BadZipFile, LookupError, TypeError, AttributeError,
 )  # fmt: skip
+_OWN = "leave --config and other options out, as the run has its own"
 
 
 def save_model(path: Path, net: nn.Module, spec: Spec, labels: list[int]) -> None:
@@ -62,9 +63,10 @@ def load_model(path: str, net: nn.Module, spec: Spec, labels: list[int]) -> None
         raise InputError(f"ckpt_path: {file} is no model that fedqcl wrote, or is damaged") from None
     for key, value in wanted.items():
         if found[key] != value:
-            raise InputError(f"ckpt_path: {file} was trained on {key} {found[key]}, and the data have {value}")
+            raise InputError(f"ckpt_path: {file} was trained on {key} {found[key]}, and the data have {value}; {_OWN}")
     if shapes != {name: value.shape for name, value in net.state_dict().items()}:
-        raise InputError(f"ckpt_path: {file} holds another net than {type(net).__name__} as model.net makes it")
+        made = type(net).__name__
+        raise InputError(f"ckpt_path: {file} holds another net than {made} as model.net makes it; {_OWN}")
     net.load_state_dict(saved["net"])
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``fedqcl fit``, ``validate`` and ``test``."""
+"""The command line: ``fedqcl fit``, ``validate``, ``test``, ``sweep`` and ``report``."""
 
 from fedqcl.cli.main import main
 

@@ -7,6 +7,8 @@ import logging
 import os
 import tempfile
 import warnings
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,17 @@ import yaml
 from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]
 from lightning.fabric.utilities.seed import seed_everything
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from torch import nn
 
 from fedqcl.cli.check import Group, Linked, check
 from fedqcl.cli.configs import find_config, read_config, shipped_configs
 from fedqcl.cli.given import Given, given_in_file, given_in_words
 from fedqcl.cli.words import Option, in_order, split_options
 from fedqcl.data import FederatedData
-from fedqcl.errors import InputError
+from fedqcl.errors import ClassError, InputError, first_line
 from fedqcl.learner import Learner
 from fedqcl.resume import folder_of_run
 from fedqcl.run.secrets import without_secrets
-from fedqcl.signature import Parameter, class_hint, parameters
+from fedqcl.signature import ClassHint, Parameter, class_hint, parameters
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.types import Seed
 from fedqcl.version import __version__
@@ -43,6 +44,7 @@ def run(command: str, words: list[str]) -> None:
 
     Raises:
         InputError: a mistake in the command line, in a config file or in the data.
+        ClassError: a class that an option chose raised.
         SystemExit: ``--help`` and ``--print_config`` end here.
     """
     cli = FederatedCLI(command, words)
@@ -60,6 +62,7 @@ def whole_config(words: list[str]) -> dict[str, Any]:
 
     Raises:
         InputError: a mistake in the words or in a config file.
+        ClassError: a class that an option chose raised.
     """
     cli = FederatedCLI("fit", words)
     config: dict[str, Any] = yaml.safe_load(config_yaml(cli.parser, cli.config))
@@ -158,7 +161,7 @@ class FederatedCLI(LightningCLI):
         try:
             self.config = parser.parse_args([option.word() for option in options])
         except argparse.ArgumentError as error:
-            raise InputError(one_line(str(error))) from None
+            raise InputError(parser_line(str(error))) from None
 
     def _with_configs(self, options: list[Option]) -> list[Option]:
         """Find the config files; a finished run brings its own."""
@@ -212,15 +215,14 @@ class FederatedCLI(LightningCLI):
         """The trainer; Lightning's callbacks have no place in it."""
         return FederatedTrainer(**self.config_init["trainer"], **kwargs)
 
-    def after_instantiate_classes(self) -> None:
-        """Make an optimizer for nothing, so that it refuses its settings before the run starts."""
-        try:
-            self.model.make_optimizer(nn.Linear(1, 1))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"model.optimizer: {error}") from None
+    def before_instantiate_classes(self) -> None:
+        """Have whatever a class of the user's own raises told with the option that chose it."""
+        for key, asked in _class_options(self._tree()):
+            if not asked.supplied:
+                self.parser.add_instantiator(partial(_make, key), asked.base)
 
 
-def one_line(message: str) -> str:
+def parser_line(message: str) -> str:
     """What jsonargparse reports in many lines, for the rare mistake that :func:`check` cannot judge."""
     # Every value of a class might have been the path of a file, but was not.
     lines = [line.strip(" -") for line in message.splitlines() if "path but" not in line]
@@ -271,14 +273,26 @@ def _config_of_run(checkpoint: Path, needed: bool) -> Path | None:
 def _default_classes(parser: LightningArgumentParser, tree: Group) -> dict[str, type]:
     """The classes that are chosen if the user chooses none, by key."""
     defaults = parser.get_defaults()
-    classes = {}
+    paths = {key: (asked, defaults.get(f"{key}.class_path")) for key, asked in _class_options(tree)}
+    return {key: asked.find(path) for key, (asked, path) in paths.items() if path}
+
+
+def _class_options(tree: Group) -> Iterator[tuple[str, ClassHint]]:
+    """The options that choose a class, by key."""
     for group, options in tree.items():
         for name, option in options.items() if isinstance(options, dict) else []:
             asked = class_hint(option.hint) if isinstance(option, Parameter) else None
-            path = defaults.get(f"{group}.{name}.class_path")
-            if asked and path:
-                classes[f"{group}.{name}"] = asked.find(path)
-    return classes
+            if asked:
+                yield f"{group}.{name}", asked
+
+
+def _make(key: str, cls: type, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return cls(*args, **kwargs)
+    except InputError:
+        raise
+    except Exception as error:
+        raise ClassError(f"{key}: {first_line(error)}") from error
 
 
 def _prepare_libraries() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedqcl.cli.configs import shipped_configs, shipped_experiments
 from fedqcl.cli.lean import lean_imports
 from fedqcl.cli.words import did_you_mean
-from fedqcl.errors import ClientError, InputError, RankError, account
+from fedqcl.errors import ClassError, ClientError, InputError, RankError, account
 from fedqcl.preemption import requeue_noted
 from fedqcl.version import __version__
 
@@ -51,7 +51,7 @@ def _answer(words: list[str]) -> int:
         if command:
             return _run(command, words[1:])
         print(_without_command(words))
-    except (InputError, ClientError, RankError, KeyboardInterrupt) as error:
+    except (InputError, ClassError, ClientError, RankError, KeyboardInterrupt) as error:
         text, status = account(error, f"fedqcl {command}".strip())
         if text and _speaks():
             print(text, file=sys.stderr)

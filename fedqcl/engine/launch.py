@@ -27,8 +27,8 @@ def make_fabric(
 
     Args:
         accelerator: ``auto`` takes CUDA devices if there are any.
-        devices: ranks on each machine; ``auto`` for those that Slurm has started, else for every GPU, or every core,
-            but no more than there are clients.
+        devices: ranks on each machine; ``auto`` for those that Slurm has started, else for every GPU, or every core
+            that this process may use, but no more than there are clients.
         num_nodes: machines; ``auto`` for those of the Slurm job, else one.
         precision: of the forward passes.
         start_method: how ranks are started; ``auto`` forks them where that is safe.
@@ -40,7 +40,7 @@ def make_fabric(
     if dist.is_initialized():
         raise InputError("trainer.devices: this process is a rank of an earlier run; make each run in a new process")
     cuda = accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
-    available = torch.cuda.device_count() if cuda else os.cpu_count() or 1
+    available = torch.cuda.device_count() if cuda else _cores()
     if cuda and available == 0:
         raise InputError("trainer.accelerator: no CUDA device is visible; choose cpu, or auto")
     slurm = allocation()
@@ -64,6 +64,11 @@ def make_fabric(
         precision=precision,
         strategy="auto" if alone else FederatedStrategy(start_method=start_method),
     )
+
+
+def _cores() -> int:
+    """The cores that this process may use; where the system cannot tell, those of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _can_fork() -> bool:

@@ -21,6 +21,7 @@ Level = Literal["quiet", "normal", "verbose"]
 TASKS_A_LINE = 10
 HEADLINE = ("average_accuracy", "forgetting")
 MORE_FIGURES = ("backward_transfer", "learning_accuracy", "last_task_accuracy")
+OF_SEVERAL_TASKS = ("forgetting", "backward_transfer")
 
 
 class Console:
@@ -104,9 +105,9 @@ class Console:
         if self._level != "quiet":
             self._final_table(summary)
         taken = duration(time.monotonic() - self._since)
-        self._print(f"{_figures(summary, HEADLINE)}, in {taken}", style="bold")
+        self._print(f"{_figures(summary, self._known(HEADLINE))}, in {taken}", style="bold")
         if self._level != "quiet":
-            self._print(_figures(summary, MORE_FIGURES))
+            self._print(_figures(summary, self._known(MORE_FIGURES)))
         places = {"files": str(folder)}
         if pictures:
             places["pictures"] = f"{pictures[0].parent}: {' '.join(picture.name for picture in pictures)}"
@@ -154,6 +155,10 @@ class Console:
         parts += [f"{len(record.active)}/{info.num_clients} clients", duration(record.seconds)]
         return "  ".join(parts)
 
+    def _known(self, names: Iterable[str]) -> list[str]:
+        """Of some figures those that a run of so many tasks has."""
+        return [name for name in names if len(self._info.tasks) > 1 or name not in OF_SEVERAL_TASKS]
+
     def _by_task(self, rows: dict[str, list[str]], tasks: int) -> None:
         """A line of figures for each row, ``TASKS_A_LINE`` tasks at a time."""
         width = max(map(len, rows))
@@ -171,16 +176,17 @@ class Console:
         queues = [[_nan(q) for q in row] for row in summary.get("queue_matrix") or []]
         if not matrix:
             return
+        last = len(matrix) - 1
+        of_several = ["forgotten %", *(["queue"] if queues else [])] if last else []
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("task", justify="right")
         table.add_column("classes", overflow="ellipsis", no_wrap=True, max_width=26)
-        for name in ("learned %", "final %", "forgotten %", *(["queue"] if queues else [])):
+        for name in ("learned %", "final %", *of_several):
             table.add_column(name, justify="right", no_wrap=True)
-        last = len(matrix) - 1
         for task, classes in enumerate(self._info.tasks):
             drop = max((row[task] for row in matrix[task:last]), default=math.nan) - matrix[last][task]
-            cells = [_percent(matrix[task][task]), _percent(matrix[last][task]), _percent(drop)]
-            cells += [short(queues[last][task])] if queues else []
+            cells = [_percent(matrix[task][task]), _percent(matrix[last][task])]
+            cells += [_percent(drop), *([short(queues[last][task])] if queues else [])] if last else []
             table.add_row(str(task + 1), _some(classes), *cells)
         self._out.print(table, soft_wrap=False)
 

@@ -129,10 +129,13 @@ def test_a_file_that_is_no_model(content: str, tmp_path: Path) -> None:
 )
 def test_a_model_for_another_problem(write: Callable[[Path], None], difference: str, tmp_path: Path) -> None:
     write(tmp_path / "model.ckpt")
-    assert f"was trained on {difference}" in refused(tmp_path)
+    message = refused(tmp_path)
+    assert f"was trained on {difference}" in message
+    assert message.endswith("; leave --config and other options out, as the run has its own")
 
 
 @pytest.mark.parametrize("net", [SmallResNet(1, 6, width=2), Normed(1, 6)])
 def test_the_weights_of_another_net(net: Net, tmp_path: Path) -> None:
     saver(net)(tmp_path / "model.ckpt")
-    assert "holds another net than Linear" in refused(tmp_path)
+    message = refused(tmp_path)
+    assert "holds another net than Linear as model.net makes it; leave --config and other options out, as" in message

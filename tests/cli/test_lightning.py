@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from fedqcl.cli.lightning import FederatedCLI, completed, config_yaml, one_line, whole_config
+from fedqcl.cli.lightning import FederatedCLI, completed, config_yaml, parser_line, whole_config
 from fedqcl.data import Augment
 from fedqcl.data.sources import CIFAR100, Digits
 from fedqcl.errors import InputError
@@ -242,5 +242,5 @@ def test_what_only_jsonargparse_can_judge() -> None:
         ("the following arguments are required: a", "the following arguments are required: a"),
     ],
 )
-def test_one_line(message: str, line: str) -> None:
-    assert one_line(message) == line
+def test_what_the_parser_says_is_one_line(message: str, line: str) -> None:
+    assert parser_line(message) == line

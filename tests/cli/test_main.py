@@ -100,6 +100,10 @@ WORDS = {
     "--model.method.delta nan": "model.method.delta: nan is not accepted; give a number",
     "--model.optimizer.lr fast": "model.optimizer.lr: fast is not accepted; give a number",
     "--model.optimizer.lr -1": "model.optimizer: Invalid learning rate: -1.0",
+    "--model.optimizer LBFGS": "model.optimizer: LBFGS works out the loss several times a step, which a client does "
+    "once; choose another, such as SGD or AdamW",
+    "--model.optimizer SparseAdam": "model.optimizer: SparseAdam takes sparse gradients, and these are dense; choose "
+    "another, such as SGD or AdamW",
     "--seed_everything -1": "seed_everything: -1 is not accepted; give a whole number from 0 to 4294967295",
     "--data.seed 1": "data.seed: is set by seed_everything; give that instead",
     "--model.method FedQCLL": f"model.method: FedQCLL is no Method; did you mean FedQCL? known: {METHODS}",
@@ -263,6 +267,24 @@ def test_a_method_of_one_s_own_in_the_working_folder(
     assert calls[0][2].method.power == 3
     line = "model.method.powr: there is no such option of Mine; did you mean model.method.power?"
     assert cli(*own, "--model.method.powr", "3") == (2, "", f"fedqcl fit: error: {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "base"), [("model.method", "fedqcl.methods.FedAvg"), ("data.source", "fedqcl.data.sources.Digits")]
+)
+def test_a_class_of_one_s_own_that_raises_when_it_is_made(
+    cli: Cli, option: str, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "broken_class", raising=False)
+    module, _, name = base.rpartition(".")
+    Path("broken_class.py").write_text(
+        f"from {module} import {name}\nclass Broken({name}):\n    def __init__(self) -> None: raise KeyError('power')\n"
+    )
+    status, out, err = cli("fit", "--config", "quickstart", f"--{option}", "broken_class.Broken")
+    assert (status, out) == (1, "")
+    assert err.startswith("Traceback ")
+    assert err.endswith(f"\nKeyError: 'power'\nfedqcl fit: error: {option}: KeyError: 'power'\n")
+    assert "runs" not in files()
 
 
 def test_the_working_folder_does_not_hide_a_library(cli: Cli, calls: list[tuple[Any, ...]]) -> None:

@@ -34,8 +34,16 @@ def test_ranks_on_the_cpu(devices: Any, num_clients: int, ranks: int) -> None:
 
 
 def test_auto_takes_the_cores_but_no_more_ranks_than_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5, 7}, raising=False)
     assert [fabric(num_clients=n).world_size for n in (1, 3, 4, 9)] == [1, 3, 4, 4]
+
+
+def test_auto_takes_the_cores_of_the_machine_where_nobody_says_which_may_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert fabric(num_clients=9).world_size == 3
 
 
 def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

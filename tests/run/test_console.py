@@ -103,6 +103,14 @@ def test_a_method_without_queues_shows_none() -> None:
     assert "queue" not in shown("normal", queues=False).replace("queues.png", "")
 
 
+def test_a_run_of_one_task_shows_nothing_that_compares_tasks() -> None:
+    text = shown("normal", tasks=1)
+    end = text[text.index("learned %") :].replace("queues.png", "")
+    assert end.splitlines()[0].split() == ["learned", "%", "final", "%"]
+    assert "\nlearning accuracy 95.0 %, last task accuracy " in end
+    assert not [word for word in ("forg", "backward", "queue", " - ") if word in end]
+
+
 def test_many_tasks_are_shown_ten_at_a_time() -> None:
     text = shown("normal", tasks=14)
     block = text.split("after task 13 of 14")[1].split("\n\n")[0].splitlines()
@@ -175,8 +183,9 @@ def test_unequal_tasks_and_single_rounds_read_well() -> None:
 def test_a_summary_with_null_is_shown() -> None:
     file = io.StringIO()
     console = Console("normal", file)
-    console.start(run_info(1, 1), FOLDER)
-    console.finish({"average_accuracy": 0.5, "forgetting": None, "accuracy_matrix": [[0.5]]}, FOLDER)
+    console.start(run_info(2, 1), FOLDER)
+    matrix = [[0.5, None], [None, 0.5]]
+    console.finish({"average_accuracy": 0.5, "forgetting": None, "accuracy_matrix": matrix}, FOLDER)
     assert "average accuracy 50.0 %, forgetting - %, in " in file.getvalue()
     console.finish({"average_accuracy": math.nan}, FOLDER)
 
