@@ -1,7 +1,8 @@
 """Randomness by key: what is drawn depends on what it is for, never on who drew before.
 
-Every draw in the project comes from a generator made here from (seed, purpose, client, task, round). So a result
-does not change with the number of ranks, the order of clients, or a resumption in the middle.
+Every draw of a run comes from a generator made here from (seed, purpose, client, task, round). So a result does not
+change with the number of ranks, the order of clients, or a resumption in the middle. What a source draws once and for
+all, its test images, belongs to the data instead: it is the same whatever the seed.
 """
 
 from __future__ import annotations

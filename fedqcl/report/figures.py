@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedqcl.plots import style
 from fedqcl.plots.run import draw_queue_heatmap
 from fedqcl.report.runs import Matrix, accuracy_after, deviation, forgetting_after
-from fedqcl.report.sections import Cell, Section, by_choice, number
+from fedqcl.report.sections import Cell, Section, as_number, by_choice
 from fedqcl.run.records import mean
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _only_numeric_axis(section: Section, cells: Sequence[Cell]) -> str | None:
     axes = [
         axis for axis in section.axes if axis not in ("config", "method") and any(axis in cell.at for cell in cells)
     ]
-    numeric = len(axes) == 1 and all(number(cell.at.get(axes[0])) is not None for cell in cells)
+    numeric = len(axes) == 1 and all(as_number(cell.at.get(axes[0])) is not None for cell in cells)
     return axes[0] if numeric and len({cell.method for cell in cells}) == 1 else None
 
 

@@ -13,22 +13,13 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from fedqcl.report.runs import Run
+from fedqcl.run.config import SHORT_NAMES
+from fedqcl.run.shape import is_number
 
 if TYPE_CHECKING:
     from fedqcl.report.report import Chapter
 
-_SETTINGS = {
-    "alpha": "data.alpha",
-    "N": "data.num_clients",
-    "T": "data.tasks",
-    "R": "trainer.epochs",
-    "C": "trainer.rounds",
-    "M": "model.method.memory",
-    "V": "model.method.V",
-    "delta": "model.method.delta",
-    "lr": "model.optimizer.lr",
-    "scenario": "data.scenario",
-}
+_SETTINGS = ("alpha", "N", "T", "R", "C", "M", "V", "delta", "lr", "scenario")
 _FIGURES = {
     "accuracy %": ("average_accuracy", 100, 2),
     "forgetting": ("forgetting", 1, 3),
@@ -121,7 +112,7 @@ def _row(number: int, run: Run) -> str:
         *map(_cell, (run.dataset, run.method, run.seed)),
         *(_number(factor * run.figure(key), digits) for key, factor, digits in _FIGURES.values()),
         _cell(run.device),
-        *(_cell(run.settings.get(key, "")) for key in _SETTINGS.values()),
+        *(_cell(run.settings.get(SHORT_NAMES[name], "")) for name in _SETTINGS),
         _cell(", ".join(run.places)),
     ]
     return f"<tr>{''.join(cells)}</tr>"
@@ -136,6 +127,5 @@ def _number(value: float, digits: int) -> str:
 
 def _cell(value: object) -> str:
     """A setting; a number as short as it can be."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    text = f"{value:g}" if is_number else "" if value is None else str(value)
-    return f"<td{' class=n' * is_number}>{html.escape(text)}</td>"
+    text = f"{value:g}" if is_number(value) else "" if value is None else str(value)
+    return f"<td{' class=n' * is_number(value)}>{html.escape(text)}</td>"

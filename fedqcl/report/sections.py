@@ -104,12 +104,12 @@ def in_words(axis: str, cell: Cell) -> str:
     value = cell.at.get(axis)
     if axis == "config":
         return cell.dataset
-    if axis == "method" or (isinstance(value, str) and number(value) is None and not value.startswith("[")):
+    if axis == "method" or (isinstance(value, str) and as_number(value) is None and not value.startswith("[")):
         return str(value)
     return f"{axis} {value:g}" if isinstance(value, float) else f"{axis} {value}"
 
 
-def number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """A number, or a text that is one (``1e5``); None otherwise."""
     try:
         return None if isinstance(value, bool) else float(value)
@@ -121,7 +121,7 @@ def order(value: Any) -> tuple[Any, ...]:
     """A key to sort choices by: methods as in the paper, numbers by size, texts as people do."""
     if value in METHODS:
         return (0, METHODS.index(value))
-    size = number(value)
+    size = as_number(value)
     if size is not None:
         return (1, size)
     return (2, [int(part) if part.isdigit() else part.lower() for part in re.split(r"(\d+)", str(value))])

@@ -1,10 +1,10 @@
 """An experiment: a grid of runs, each an ordinary ``fedqcl fit``.
 
 Its file has a ``title``, says what it ``fills`` and what a report is to ``show`` of it, and holds a ``grid``, or a list
-of grids whose runs are taken together. A grid has axes, the first varying slowest. An axis is an option, by a name of
-:data:`NAMES` or by its dotted key, or ``config`` or ``preset``, which are files; it has a list of choices, or a mapping
-of each choice to the options that go with it, files among them. An axis of another name has such a mapping only.
-What goes with choices of several axes is listed under ``also``: ``when`` all these are met, ``give`` these options.
+of grids whose runs are taken together. A grid has axes, the first varying slowest. An axis is an option, by its short
+name or by its dotted key, or ``config`` or ``preset``, which are files; it has a list of choices, or a mapping of each
+choice to the options that go with it, files among them. An axis of another name has such a mapping only. What goes with
+choices of several axes is listed under ``also``: ``when`` all these are met, ``give`` these options.
 """
 
 from __future__ import annotations
@@ -21,28 +21,12 @@ import yaml
 
 from fedqcl.errors import InputError
 from fedqcl.report.views import parse_view
+from fedqcl.run.config import SHORT_NAMES
 
-NAMES = {
-    "method": "model.method",
-    "net": "model.net",
-    "lr": "model.optimizer.lr",
-    "V": "model.method.V",
-    "delta": "model.method.delta",
-    "M": "model.method.memory",
-    "weight": "model.method.weight",
-    "alpha": "data.alpha",
-    "scenario": "data.scenario",
-    "N": "data.num_clients",
-    "T": "data.tasks",
-    "B": "data.batch_size",
-    "R": "trainer.epochs",
-    "C": "trainer.rounds",
-    "seed": "seed_everything",
-}
 FILES = {"config": "{}", "preset": "presets/{}"}
 BASE = "{config}"  # in the name of a preset that there is one of for each config
 _KEYS = ("title", "fills", "grid", "also", "show")
-_SHORT = {option: name for name, option in NAMES.items()}
+_NAME_OF = {option: name for name, option in SHORT_NAMES.items()}
 # Options that a sweep gives its runs itself.
 _OWN = ("trainer.root", "trainer.name", "ckpt_path")
 
@@ -103,7 +87,7 @@ class Experiment:
         self.fills = str(content.get("fills") or "")
         grid = content.get("grid")
         self._grids = [_grid(name, one) for one in (grid if isinstance(grid, list) and grid else [grid])]
-        self._axes = list(dict.fromkeys([*itertools.chain(*self._grids), *NAMES, *FILES]))
+        self._axes = list(dict.fromkeys([*itertools.chain(*self._grids), *SHORT_NAMES, *FILES]))
         also = content.get("also") or []
         self._also = [_condition(name, one, self._axes) for one in (also if isinstance(also, list) else [also])]
         self.show = _views(name, content.get("show") or ["table"], self._axes)
@@ -113,12 +97,12 @@ class Experiment:
             self._override(*_split(override))
 
     def _override(self, key: str, values: list[Any]) -> None:
-        key = _SHORT.get(key, key)
+        key = _NAME_OF.get(key, key)
         holders = [grid for grid in self._grids if key in grid]
         if holders:
             self._choose(holders, key, [_choice("override", key, value) for value in values])
             return
-        if key not in NAMES | FILES and "." not in key:
+        if key not in SHORT_NAMES | FILES and "." not in key:
             known = ", ".join(self._axes)
             raise InputError(f"override: there is no option {key}; give a dotted key or one of {known}")
         if len(values) > 1 or key in FILES:
@@ -126,7 +110,7 @@ class Experiment:
                 grid[key] = {_choice("override", key, value): {} for value in values}
             self._added += [key] if key not in FILES else []
         else:
-            self._fixed[NAMES.get(key, key)] = values[0]
+            self._fixed[SHORT_NAMES.get(key, key)] = values[0]
 
     def _choose(self, holders: list[dict[str, Axis]], key: str, values: list[Any]) -> None:
         """Give each grid those of the choices that it has, and those that none has; leave it out if that is nothing."""
@@ -154,7 +138,7 @@ class Experiment:
             yield self._planned(at, [linked for _, linked in choices])
 
     def _planned(self, at: Mapping[str, Any], linked: Sequence[Options]) -> Planned:
-        options = {NAMES.get(axis, axis): value for axis, value in at.items() if _is_option(axis)}
+        options = {SHORT_NAMES.get(axis, axis): value for axis, value in at.items() if _is_option(axis)}
         files = [(axis, str(at[axis])) for axis in FILES if axis in at]
         where = {**at, **{axis: PurePath(file.removesuffix(f"/{BASE}")).stem for axis, file in files}}
         for given in [*linked, *(give for when, give in self._also if when.items() <= where.items())]:
@@ -162,7 +146,7 @@ class Experiment:
             files += [(kind, given[kind]) for kind in FILES if kind in given]
         base = str(where.get("config", ""))
         configs = tuple(FILES[kind].format(file.replace(BASE, base)) for kind, file in files)
-        options |= {NAMES.get(axis, axis): at[axis] for axis in self._added} | self._fixed
+        options |= {SHORT_NAMES.get(axis, axis): at[axis] for axis in self._added} | self._fixed
         for key in _OWN:
             if key in options:
                 raise InputError(f"{self.name}: {key} is the sweep's own; --root says where runs are kept")
@@ -174,9 +158,9 @@ def _grid(experiment: str, axes: Any) -> dict[str, Axis]:
         raise InputError(f"{experiment}: grid must hold axes, such as `seed: [0, 1, 2]`")
     grid: dict[str, Axis] = {}
     for axis, choices in axes.items():
-        name = _SHORT.get(str(axis), str(axis))
+        name = _NAME_OF.get(str(axis), str(axis))
         if name in grid:
-            raise InputError(f"{experiment}: grid has {name} twice, once as {NAMES[name]}; leave one out")
+            raise InputError(f"{experiment}: grid has {name} twice, once as {SHORT_NAMES[name]}; leave one out")
         grid[name] = _axis(experiment, name, choices)
     return grid
 
@@ -200,7 +184,7 @@ def _options(where: str, linked: Any) -> Options:
     """Options by dotted key."""
     if linked is not None and not isinstance(linked, Mapping):
         raise InputError(f"{where} must hold the options that go with the choice, such as `{{V: 10}}`")
-    return {NAMES.get(str(key), str(key)): value for key, value in (linked or {}).items()}
+    return {SHORT_NAMES.get(str(key), str(key)): value for key, value in (linked or {}).items()}
 
 
 def _views(experiment: str, show: Any, axes: Sequence[str]) -> list[str]:
@@ -220,7 +204,7 @@ def _condition(experiment: str, content: Any, axes: Sequence[str]) -> tuple[dict
     parts = content if isinstance(content, Mapping) else {}
     if set(parts) != {"when", "give"} or not all(isinstance(part, Mapping) for part in parts.values()):
         raise InputError(f"{experiment}: also must hold pairs such as `{{when: {{method: ER}}, give: {{M: 200}}}}`")
-    when = {_SHORT.get(str(axis), str(axis)): choice for axis, choice in content["when"].items()}
+    when = {_NAME_OF.get(str(axis), str(axis)): choice for axis, choice in content["when"].items()}
     for axis in when:
         if axis not in axes:
             raise InputError(f"{experiment}: also.when: there is no axis {axis}; known: {', '.join(axes)}")
@@ -260,7 +244,7 @@ def _split(override: str) -> tuple[str, list[Any]]:
 
 
 def _is_option(axis: str) -> bool:
-    return axis in NAMES or "." in axis
+    return axis in SHORT_NAMES or "." in axis
 
 
 def _name(at: Mapping[str, Any]) -> str:
@@ -268,11 +252,11 @@ def _name(at: Mapping[str, Any]) -> str:
     parts = []
     for axis in sorted(at, key=lambda axis: axis == "seed"):
         text = _text(at[axis])
-        parts.append(f"{axis.rpartition('.')[2]}{text}" if is_number(text) else text)
+        parts.append(f"{axis.rpartition('.')[2]}{text}" if _stands_for_number(text) else text)
     return re.sub(r"[^\w.+-]+", "_", "-".join(parts))
 
 
-def is_number(text: str) -> bool:
+def _stands_for_number(text: str) -> bool:
     """Whether a text is a number, ``1e5`` included, which YAML takes for text."""
     try:
         float(text)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fedqcl.report.runs import Run
-from fedqcl.report.sections import OTHER, make_sections, number, order
+from fedqcl.report.sections import OTHER, as_number, make_sections, order
 
 
 def run(
@@ -127,8 +127,8 @@ def test_a_run_that_was_repeated_counts_once() -> None:
 
 
 def test_a_number_is_one_that_a_float_can_hold() -> None:
-    assert (number("1e5"), number(2)) == (1e5, 2.0)
-    assert [number(value) for value in (True, None, "x", [1], 10**400)] == [None] * 5
+    assert (as_number("1e5"), as_number(2)) == (1e5, 2.0)
+    assert [as_number(value) for value in (True, None, "x", [1], 10**400)] == [None] * 5
 
 
 def test_order() -> None:
