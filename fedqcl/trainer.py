@@ -55,8 +55,8 @@ class FederatedTrainer:
 
     Args:
         accelerator: ``auto`` takes CUDA devices if there are any.
-        devices: ranks on each machine, one a GPU; ``auto`` takes every GPU, on the CPU every core, but no more than
-            there are clients, and under Slurm those of the job.
+        devices: ranks on each machine, one a GPU; ``auto`` takes every GPU, on the CPU every core it may use, but no
+            more than there are clients, and under Slurm those of the job.
         num_nodes: machines; ``auto`` is one, and under Slurm those of the job.
         precision: ``32-true``, or ``bf16-mixed`` for bfloat16 forward passes with float32 weights.
         rounds: ``C``, communication rounds of a task.
@@ -277,7 +277,10 @@ class FederatedTrainer:
             accuracy = correct / total
             figures = {"average_accuracy": accuracy.nanmean().item(), "accuracy": accuracy.tolist()}
             if fabric.is_global_zero:
-                Console(self.console).evaluation(figures, part)
+                console = Console(self.console)
+                if self.evaluation == "clients":
+                    console.warn("this is the global model; the run was measured on those of its clients")
+                console.evaluation(figures, part)
             return figures
 
         def check() -> None:

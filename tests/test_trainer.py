@@ -262,6 +262,18 @@ class Unlucky(FedAvg):
         return {"n": torch.tensor(float("nan") if bad else 1.0)}
 
 
+def test_a_run_that_was_measured_on_its_clients_models_is_tested_on_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_clients = trainer(tmp_path, name="x", personal="model", evaluation="clients")
+    with contained():
+        of_clients.fit(learner(), data())
+    capsys.readouterr()
+    of_clients.test(learner(), data(), str(tmp_path / "x"))
+    warning = "warning: this is the global model; the run was measured on those of its clients"
+    assert capsys.readouterr().out.startswith(warning)
+
+
 def test_clients_left_out_are_named_and_take_no_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = {"on_client_error": "skip", "on_nonfinite": "drop", "rounds": 3, "name": "x"}
     trainer(tmp_path, **options).fit(toy_learner(Unlucky()), data(alpha="iid"))

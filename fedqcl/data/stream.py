@@ -83,9 +83,9 @@ class Sampler:
         """Draw a client's round.
 
         The epochs follow one another without a gap: the round's batches are cut from ``R`` shuffles of the shard laid
-        end to end, and the last batch is filled up from one more. So there are ``ceil(R n / B)`` steps, every batch
-        has ``B`` samples, and no sample is left out. Class-balanced, there are ``R floor(n / B)`` steps, but at least
-        one, and every sample is drawn anew from all.
+        end to end, and the last batch is filled up from as many more as it takes. So there are ``ceil(R n / B)``
+        steps, every batch has ``B`` samples, and no sample is left out. Class-balanced, there are ``R floor(n / B)``
+        steps, but at least one, and every sample is drawn anew from all.
 
         Args:
             client: client id; with ``task`` and ``round`` the key of the draw.
