@@ -19,7 +19,6 @@ from fedqcl.data import FederatedData
 from fedqcl.engine import guard
 from fedqcl.engine.averaging import gather
 from fedqcl.engine.determinism import deterministic_algorithms
-from fedqcl.engine.graphed import starts_at_zero
 from fedqcl.engine.launch import is_first, is_first_of_machine, make_fabric
 from fedqcl.engine.memory import explain_memory
 from fedqcl.engine.pulse import PULSE
@@ -192,8 +191,8 @@ class FederatedTrainer:
         fabric = make_fabric(
             self.accelerator, self.devices, self.num_nodes, self.precision, self.start_method, data.num_clients
         )
-        if self.executor == "graphed":
-            self._check_graphed(fabric, learner)
+        if self.executor == "graphed" and fabric.device.type != "cuda":
+            raise InputError("trainer.executor: graphed needs a CUDA device; choose auto or eager")
         torch.set_num_threads(1)  # a pool of threads does not survive the forking of ranks
         # Before there are other ranks: only one may download, and a mistake is reported once.
         if is_first_of_machine():
@@ -206,12 +205,6 @@ class FederatedTrainer:
             prepare()
         on_rank = partial(self._on_rank, job=job, learner=learner, data=data)
         return guard.launch(fabric, on_rank, f"fedqcl {command}", self.timeout)
-
-    def _check_graphed(self, fabric: Fabric, learner: Learner) -> None:
-        if fabric.device.type != "cuda":
-            raise InputError("trainer.executor: graphed needs a CUDA device; choose auto or eager")
-        if not starts_at_zero(learner):
-            raise InputError("trainer.executor: graphed cannot restart model.optimizer; choose auto or eager")
 
     def _on_rank(self, fabric: Fabric, job: Job, learner: Learner, data: FederatedData) -> Any:
         torch.set_num_threads(self.threads)

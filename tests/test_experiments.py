@@ -39,6 +39,12 @@ FEW = {
     "authors": ["what=FedQCL"],
     "controls": ["control=joint", "alpha=1e5"],
     "settings": ["scenario=task", "V=50,100", "delta=0.05"],
+    "strengths": [
+        "model.method.strength=1",
+        "model.method.epsilon=0.9",
+        "model.method.logit_matching=0.1",
+        "alpha=1e5",
+    ],
 }
 # The whole grids, but for tasks that ten digits cannot be split into.
 ALL: dict[str, list[str]] = {name: [] for name in FEW} | {"e14-tasks": ["T=2,5,10"]}
@@ -107,7 +113,7 @@ def test_every_peculiarity_of_the_authors_is_taken_back_once() -> None:
     keys |= {"data.equalise", "data.sampling", "data.augment.frozen", "model.net.zero_init", "model.net.he_init"}
     runs = {run.at["what"]: run.options for run in planned("authors", "seed=0")}
     taken_back = [
-        key for what, options in runs.items() if "FedAvg" not in what and "both" not in what for key in options
+        key for what, options in runs.items() if "FedAvg" not in what and "as here" not in what for key in options
     ]
     assert sorted(["seed_everything"] * 13 + [*keys - {"trainer.precision", "model.method.skip_first_task"}]) == sorted(
         taken_back
@@ -125,8 +131,9 @@ def test_two_choices_of_every_experiment() -> None:
     assert list(FEW) == shipped_experiments()
     check(sweep_and_report(FEW, jobs="2"))
     # FedAvg and FedQCL in either scenario, and FedQCL once each for M, V, delta, alpha, N, R, T and online, and at its
-    # own learning rate; four other ways to replay, the authors' FedQCL, and joint training in either scenario.
-    assert len(list(Path("runs").glob("*/*/summary.json"))) == 22
+    # own learning rate; four other ways to replay, the authors' FedQCL, and joint training in either scenario,
+    # and EWC, FOT and FedQCL at a strength each.
+    assert len(list(Path("runs").glob("*/*/summary.json"))) == 25
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from fedqcl.engine.replica import Replica
 from fedqcl.engine.rules import USUAL, Rules
 from fedqcl.engine.server import Server, copy_entries, num_values, personal_entries
 from fedqcl.engine.updates import Updates
+from fedqcl.errors import InputError
 from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, Stats
 from fedqcl.parts import Shard
@@ -48,6 +49,9 @@ class Engine:
         concurrency: how many clients of a rank run at once, where the executor can.
         rules: how clients' models become the next global one.
         faults: what becomes of a client that fails; by default it ends the run.
+
+    Raises:
+        InputError: steps are to be captured, and the optimizer cannot be restarted in a graph.
     """
 
     def __init__(
@@ -78,12 +82,21 @@ class Engine:
         self.clients = {i: self._client_state(i) for i in self._own_clients(0)}
         # The buffers that clients had before the round, for those that may have to be left out of it.
         self._before: dict[int, dict[str, Tensor]] = {}
-        graphed = executor == "graphed" or (executor == "auto" and self._cuda and starts_at_zero(learner))
+        graphed = self._captures(executor)
         self.executor = (GraphedExecutor if graphed else EagerExecutor)(learner, fabric.autocast)
         most = -(-data.num_clients // fabric.world_size)
         seats = min(concurrency, most) if graphed else 1
         blank = self._client_state(0)
         self.replicas = [Replica(self.server.net, blank, fabric.device) for _ in range(seats)]
+
+    def _captures(self, executor: Literal["auto", "eager", "graphed"]) -> bool:
+        """Whether steps are captured; found out on the rank, as a step of some optimizers uses CUDA wherever it is."""
+        if executor == "eager" or (executor == "auto" and not self._cuda):
+            return False
+        restarts = starts_at_zero(self.learner)
+        if executor == "graphed" and not restarts:
+            raise InputError("trainer.executor: graphed cannot restart model.optimizer; choose auto or eager")
+        return restarts
 
     def _make_server(self) -> Server:
         """The initial global model and the method's server state, on the rank's device."""

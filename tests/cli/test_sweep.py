@@ -231,7 +231,14 @@ def test_the_ends_of_every_experiment_are_commands_that_fit_takes(name: str) -> 
 
 def test_there_is_a_file_for_each_experiment() -> None:
     names = [name.partition("-")[0] for name in shipped_experiments()]
-    assert names == [*(f"e{number}" for number in range(1, 18)), "replay", "authors", "controls", "settings"]
+    assert names == [
+        *(f"e{number}" for number in range(1, 18)),
+        "replay",
+        "authors",
+        "controls",
+        "settings",
+        "strengths",
+    ]
     for name in shipped_experiments():
         assert find_experiment(name.partition("-")[0]) == find_experiment(name)
 

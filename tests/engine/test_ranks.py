@@ -16,12 +16,13 @@ from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
 from fedqcl.engine.rules import Rules
 from fedqcl.engine.server import federated_entries
+from fedqcl.errors import InputError
 from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, FedAvg, FedProx, FedQCL
 from fedqcl.parts import Shard
 from fedqcl.parts.weights import WeightBuffers, squared_distance
 from fedqcl.schedule import Schedule
-from tests.helpers.toy import Normed, copied, same, toy_data, toy_engine, toy_fit, toy_learner
+from tests.helpers.toy import Linear, Normed, copied, same, toy_data, toy_engine, toy_fit, toy_learner
 
 
 def queued() -> FedQCL:
@@ -100,6 +101,13 @@ def test_as_many_clients_are_seated_at_once_as_run_at_once(concurrency: int, wav
     assert [[local.shard.client for local in wave] for wave in engine.broadcast([0, 1, 2], task=0)] == waves
     one_by_one = toy_engine(toy_learner(FedAvg()), data, executor="eager", concurrency=concurrency)
     assert len(one_by_one.replicas) == 1
+
+
+def test_an_optimizer_that_no_graph_can_restart() -> None:
+    learner = Learner(FedAvg(), Linear, torch.optim.NAdam)
+    with pytest.raises(InputError, match=r"^trainer\.executor: graphed cannot restart model\.optimizer; choose auto"):
+        toy_engine(learner, toy_data(), executor="graphed")
+    toy_engine(learner, toy_data())
 
 
 def test_a_client_without_samples_sits_out() -> None:
