@@ -26,7 +26,7 @@ from fedqcl.learner import Learner
 from fedqcl.preemption import REQUEUE, Interruption, requeue
 from fedqcl.run.console import Console, Level
 from fedqcl.run.folder import RunFolder
-from fedqcl.run.log import RunLog
+from fedqcl.run.log import RunLog, SilentLog
 from fedqcl.run.records import RunInfo
 from fedqcl.run.wandb import WandbLogger
 from fedqcl.run.writing import writing
@@ -84,10 +84,11 @@ class Fitting:
         self.learner = learner
         self.data = data
         self.start = start
-        self.log = RunLog.silent()
+        self.folder = RunFolder(start.folder)
+        self.log = SilentLog()
         if fabric.is_global_zero:  # only the first rank speaks
             loggers = [options.logger] if options.logger else []
-            self.log = RunLog(RunFolder(start.folder), Console(options.console), loggers)
+            self.log = RunLog(self.folder, Console(options.console), loggers)
 
     def run(self) -> dict[str, Any] | Interrupted:
         """Train on all tasks that are left, and write the run's folder.
@@ -99,7 +100,7 @@ class Fitting:
         for line in start.lines:
             log.say(line)
         if start.finished:
-            return RunFolder(start.folder).read_summary()
+            return self.folder.read_summary()
         try:
             at_once, first = partial(_start_again, self.fabric), self.fabric.is_global_zero
             with Interruption(self.options.grace, log.say, at_once, first) as asked:
@@ -134,9 +135,9 @@ class Fitting:
             loop.fit(self.learner.method, engine, schedule, tracker, keeper)
             keeper.settle()
         summary = self._summary(tracker, needed)
-        if log.folder is not None:
-            with writing(log.folder.checkpoint):
-                save_model(log.folder.checkpoint, engine.server.net, data.spec, data.labels)
+        if self.fabric.is_global_zero:
+            with writing(self.folder.checkpoint):
+                save_model(self.folder.checkpoint, engine.server.net, data.spec, data.labels)
         log.finish(summary)
         keeper.clear()
         return summary

@@ -17,7 +17,7 @@ from fedqcl.engine.replica import Report
 from fedqcl.evaluate import Evaluator
 from fedqcl.methods import ClientState
 from fedqcl.metrics import ContinualAccuracy, average_accuracy, forgetting
-from fedqcl.run.log import RunLog
+from fedqcl.run.log import SilentLog
 from fedqcl.run.records import ClientRecord, RoundRecord, State
 from fedqcl.schedule import Schedule
 
@@ -34,7 +34,7 @@ class Tracker:
     """
 
     def __init__(
-        self, evaluator: Evaluator, log: RunLog, schedule: Schedule, costs: Costs, started: float | None = None
+        self, evaluator: Evaluator, log: SilentLog, schedule: Schedule, costs: Costs, started: float | None = None
     ) -> None:
         self.evaluator = evaluator
         self.log = log

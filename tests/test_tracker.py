@@ -12,18 +12,17 @@ from fedqcl.costs import Costs
 from fedqcl.data import FederatedData
 from fedqcl.evaluate import Evaluator
 from fedqcl.methods import FedAvg, FedQCL, Method, Stats
-from fedqcl.run.log import RunLog
+from fedqcl.run.log import SilentLog
 from fedqcl.run.records import RoundRecord
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
 from tests.helpers.toy import toy_data, toy_engine, toy_learner
 
 
-class Log(RunLog):
+class Log(SilentLog):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.records: list[RoundRecord] = []
         self.matrices: list[list[list[float]]] = []
 

@@ -2,8 +2,8 @@
 
 from fedqcl.run.console import Console
 from fedqcl.run.folder import RunFolder
-from fedqcl.run.log import RunLog
+from fedqcl.run.log import RunLog, SilentLog
 from fedqcl.run.records import ClientRecord, RoundRecord, RunInfo
 from fedqcl.run.wandb import WandbLogger
 
-__all__ = ["ClientRecord", "Console", "RoundRecord", "RunFolder", "RunInfo", "RunLog", "WandbLogger"]
+__all__ = ["ClientRecord", "Console", "RoundRecord", "RunFolder", "RunInfo", "RunLog", "SilentLog", "WandbLogger"]

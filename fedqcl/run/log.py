@@ -11,63 +11,30 @@ from fedqcl.run.records import Logger, Matrix, RoundRecord, RunInfo
 from fedqcl.run.writing import writing
 
 
-class RunLog:
-    """Passes a run's records on to its folder, the console and the loggers.
+class SilentLog:
+    """Takes a run's records and passes none of them on: for the ranks that do not speak.
 
-    Args:
-        folder: the run's files; without it nothing is reported at all.
-        console: what the user sees.
-        loggers: whoever else follows the run.
+    Attributes:
+        run_id: the id by which a logger's run can be gone on with, if one has any.
     """
 
-    def __init__(
-        self, folder: RunFolder | None = None, console: Console | None = None, loggers: Sequence[Logger] = ()
-    ) -> None:
-        self.folder = folder
-        self.console = console or Console("quiet")
-        self.loggers = loggers
-
-    @classmethod
-    def silent(cls) -> RunLog:
-        """For the ranks that do not speak."""
-        return cls()
-
-    @property
-    def run_id(self) -> str | None:
-        """The id by which a logger's run can be gone on with, if one has any."""
-        return next((logger.run_id for logger in self.loggers if logger.run_id), None)
+    run_id: str | None = None
 
     def tables(self) -> dict[str, str]:
         """What the run folder's tables hold so far, by file name."""
-        return self.folder.tables() if self.folder else {}
+        return {}
 
     def say(self, line: str) -> None:
         """Show the user a line."""
-        if self.folder is not None:
-            self.console.say(line)
-
-    def start(self, info: RunInfo, run_id: str | None = None, rounds_done: int = 0) -> None:
-        """Before the first round, or before the next one of a run that is gone on with."""
-        if self.folder is None:
-            return
-        self.console.start(info, self.folder.path, rounds_done)
-        for logger in self.loggers:
-            logger.start(info, self.folder.path, run_id, self.console.say)
 
     def warn(self, line: str) -> None:
         """Of something that went wrong and did not end the run."""
-        if self.folder is not None:
-            self.console.warn(line)
+
+    def start(self, info: RunInfo, run_id: str | None = None, rounds_done: int = 0) -> None:
+        """Before the first round, or before the next one of a run that is gone on with."""
 
     def round(self, record: RoundRecord) -> None:
         """After a round."""
-        if self.folder is None:
-            return
-        with writing(self.folder.path):
-            self.folder.write_round(record)
-        self.console.round(record)
-        for logger in self.loggers:
-            logger.round(record)
 
     def task(self, record: RoundRecord, matrix: Matrix, queues: Matrix) -> None:
         """After a task.
@@ -77,16 +44,70 @@ class RunLog:
             matrix: the accuracy matrix so far [T, T], NaN where it has no value.
             queues: mean queues after each task so far, a row [T] each, empty for a method without.
         """
-        if self.folder is None:
-            return
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """After the last task: draw the pictures, close everything. A run with a summary has finished."""
+
+    def stop(self) -> None:
+        """In the place of :meth:`finish` when the run has been asked to stop, and may be gone on with."""
+
+    def fail(self) -> None:
+        """In the place of :meth:`finish` when the run fails."""
+
+
+class RunLog(SilentLog):
+    """Passes a run's records on to its folder, the console and the loggers.
+
+    Args:
+        folder: the run's files.
+        console: what the user sees; nothing by default.
+        loggers: whoever else follows the run.
+    """
+
+    def __init__(self, folder: RunFolder, console: Console | None = None, loggers: Sequence[Logger] = ()) -> None:
+        self.folder = folder
+        self.console = console or Console("quiet")
+        self.loggers = loggers
+
+    @property
+    def run_id(self) -> str | None:  # type: ignore[override]
+        """That of the first logger that has one."""
+        return next((logger.run_id for logger in self.loggers if logger.run_id), None)
+
+    def tables(self) -> dict[str, str]:
+        """Read from the folder."""
+        return self.folder.tables()
+
+    def say(self, line: str) -> None:
+        """On the console."""
+        self.console.say(line)
+
+    def warn(self, line: str) -> None:
+        """On the console."""
+        self.console.warn(line)
+
+    def start(self, info: RunInfo, run_id: str | None = None, rounds_done: int = 0) -> None:
+        """Tell console and loggers."""
+        self.console.start(info, self.folder.path, rounds_done)
+        for logger in self.loggers:
+            logger.start(info, self.folder.path, run_id, self.console.say)
+
+    def round(self, record: RoundRecord) -> None:
+        """Write it down, then tell console and loggers."""
+        with writing(self.folder.path):
+            self.folder.write_round(record)
+        self.console.round(record)
+        for logger in self.loggers:
+            logger.round(record)
+
+    def task(self, record: RoundRecord, matrix: Matrix, queues: Matrix) -> None:
+        """Tell console and loggers."""
         self.console.task(record, matrix)
         for logger in self.loggers:
             logger.task(record, matrix, queues)
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """After the last task: draw the pictures, close everything. A run with a summary has finished."""
-        if self.folder is None:
-            return
+        """The summary is written when all else is done, and the user told last."""
         from fedqcl.run.pictures import plot_run
 
         with writing(self.folder.path):
@@ -97,17 +118,13 @@ class RunLog:
         self.console.finish(summary, self.folder.path, pictures)
 
     def stop(self) -> None:
-        """In the place of :meth:`finish` when the run has been asked to stop, and may be gone on with."""
-        if self.folder is None:
-            return
+        """Tell console and loggers."""
         self.console.fail()
         for logger in self.loggers:
             logger.stop()
 
     def fail(self) -> None:
-        """In the place of :meth:`finish` when the run fails."""
-        if self.folder is None:
-            return
+        """Tell console and loggers."""
         self.console.fail()
         for logger in self.loggers:
             logger.fail()

@@ -10,7 +10,7 @@ from fedqcl.costs import Costs
 from fedqcl.errors import InputError
 from fedqcl.evaluate import Evaluator
 from fedqcl.methods import DERpp, FedAvg, FedQCL, Method
-from fedqcl.run.log import RunLog
+from fedqcl.run.log import SilentLog
 from fedqcl.schedule import Schedule
 from fedqcl.tracker import Tracker
 from tests.helpers.toy import Linear, Normed, copied, same, toy_data, toy_engine, toy_learner
@@ -21,7 +21,7 @@ def state(method: Method, net: type = Normed) -> RunState:
     data = toy_data(scenario="class")
     engine = toy_engine(toy_learner(method, net=net), data)
     evaluator = Evaluator(engine.fabric, data.evaluation_pool(engine.fabric.device, "test"), data.spec)
-    return RunState(engine, Tracker(evaluator, RunLog(), Schedule(3, 2, 3, 1.0, 0), Costs(engine)))
+    return RunState(engine, Tracker(evaluator, SilentLog(), Schedule(3, 2, 3, 1.0, 0), Costs(engine)))
 
 
 def write(state: RunState, folder: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedqcl.run import Console, RoundRecord, RunFolder, RunInfo, RunLog
+from fedqcl.run import Console, RoundRecord, RunFolder, RunInfo, RunLog, SilentLog
 
 from .fake_run import accuracy_matrix, run_info, run_records, run_summary
 
@@ -40,7 +40,7 @@ class Notes:
         self.calls.append("fail")
 
 
-def run(log: RunLog, tasks: int = 2, rounds: int = 2) -> None:
+def run(log: SilentLog, tasks: int = 2, rounds: int = 2) -> None:
     log.start(run_info(tasks, rounds), run_id="abc")
     records = []
     for record in run_records(tasks, rounds):
@@ -88,7 +88,7 @@ def test_a_run_that_ends_early_is_closed(end: str, tmp_path: Path) -> None:
 
 
 def test_the_other_ranks_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    log = RunLog.silent()
+    log = SilentLog()
     run(log)
     log.stop()
     log.fail()
