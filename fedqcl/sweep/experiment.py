@@ -4,7 +4,8 @@ Its file has a ``title``, says what it ``fills`` and what a report is to ``show`
 of grids whose runs are taken together. A grid has axes, the first varying slowest. An axis is an option, by its short
 name or by its dotted key, or ``config`` or ``preset``, which are files; it has a list of choices, or a mapping of each
 choice to the options that go with it, files among them. An axis of another name has such a mapping only. What goes with
-choices of several axes is listed under ``also``: ``when`` all these are met, ``give`` these options.
+choices of several axes is listed under ``also``: ``when`` all these are met, ``give`` these options, unless an axis has
+them.
 """
 
 from __future__ import annotations
@@ -91,7 +92,6 @@ class Experiment:
         also = content.get("also") or []
         self._also = [_condition(name, one, self._axes) for one in (also if isinstance(also, list) else [also])]
         self.show = _views(name, content.get("show") or ["table"], self._axes)
-        self._added: list[str] = []
         self._fixed: Options = {}
         for override in overrides:
             self._override(*_split(override))
@@ -108,7 +108,6 @@ class Experiment:
         if len(values) > 1 or key in FILES:
             for grid in self._grids:
                 grid[key] = {_choice("override", key, value): {} for value in values}
-            self._added += [key] if key not in FILES else []
         else:
             self._fixed[SHORT_NAMES.get(key, key)] = values[0]
 
@@ -138,7 +137,7 @@ class Experiment:
             yield self._planned(at, [linked for _, linked in choices])
 
     def _planned(self, at: Mapping[str, Any], linked: Sequence[Options]) -> Planned:
-        options = {SHORT_NAMES.get(axis, axis): value for axis, value in at.items() if _is_option(axis)}
+        options: Options = {}
         files = [(axis, str(at[axis])) for axis in FILES if axis in at]
         where = {**at, **{axis: PurePath(file.removesuffix(f"/{BASE}")).stem for axis, file in files}}
         for given in [*linked, *(give for when, give in self._also if when.items() <= where.items())]:
@@ -146,7 +145,7 @@ class Experiment:
             files += [(kind, given[kind]) for kind in FILES if kind in given]
         base = str(where.get("config", ""))
         configs = tuple(FILES[kind].format(file.replace(BASE, base)) for kind, file in files)
-        options |= {SHORT_NAMES.get(axis, axis): at[axis] for axis in self._added} | self._fixed
+        options |= {SHORT_NAMES.get(axis, axis): value for axis, value in at.items() if _is_option(axis)} | self._fixed
         for key in _OWN:
             if key in options:
                 raise InputError(f"{self.name}: {key} is the sweep's own; --root says where runs are kept")
