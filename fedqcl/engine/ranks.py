@@ -131,7 +131,7 @@ class Engine:
         """Host the clients that are dealt to this rank for a task; those that change ranks bring their states along."""
         own = self._own_clients(task)
         arrived = dict(gather([(i, state.state_dict()) for i, state in self.clients.items() if i not in own]))
-        hosted = {i: self.clients.get(i) or self._client_state(i) for i in own}
+        hosted = {i: self.clients[i] if i in self.clients else self._client_state(i) for i in own}
         for i in arrived.keys() & hosted.keys():
             hosted[i].load_state_dict(arrived[i])
         self.clients.clear()
