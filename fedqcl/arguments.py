@@ -69,8 +69,14 @@ def in_plain_words(value: Any) -> Any:
 def _kept(made: object) -> Iterator[tuple[str, Parameter, Any]]:
     for name, parameter in (parameters(type(made)) or {}).items():
         if hasattr(made, name):
-            value = getattr(made, name)
-            yield name, parameter, value.item() if isinstance(value, np.generic) else value
+            yield name, parameter, _in_python(getattr(made, name))
+
+
+def _in_python(value: Any) -> Any:
+    """A value with Python's numbers in the place of NumPy's."""
+    if isinstance(value, list):
+        return list(map(_in_python, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_plain(value: Any) -> bool:

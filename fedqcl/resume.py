@@ -69,7 +69,7 @@ def go_on(run: RunFolder, ckpt_path: str, made_with: dict[str, Any], complete: C
     Args:
         run: the run.
         ckpt_path: as for :func:`find_run`; a checkpoint is gone on from itself, if it is good.
-        made_with: the configuration, and what :meth:`RunFolder.write_made_with` takes, as they are now.
+        made_with: what the run would be made with now, as :meth:`RunFolder.write_made_with` takes it.
         complete: as for :func:`find_run`.
 
     Raises:

@@ -65,6 +65,7 @@ def test_what_fits_and_what_cannot_be_judged() -> None:
         (FederatedData(Digits(), num_clients=0), "data.num_clients"),
         (FederatedData(Digits(), num_clients=np.int64(0)), "data.num_clients"),  # type: ignore[arg-type]
         (FederatedData(Digits(), alpha=np.float64(-3)), "data.alpha"),
+        (FederatedData(Digits(), tasks=[np.int64(0)]), "data.tasks"),  # type: ignore[list-item]
         (FederatedData(Digits(), augment=Augment(jitter=-1.0)), "data.augment.jitter"),
         (FederatedTrainer(rounds=0), "trainer.rounds"),
         (FederatedTrainer(participation=3.0), "trainer.participation"),
@@ -109,7 +110,8 @@ def test_a_description() -> None:
     inner = {"class_path": f"{__name__}.Inner", "init_args": {"size": 3}}
     assert found == {"class_path": path, "init_args": {"inner": inner, "rate": 1.0, "sizes": [4]}}
     assert description(FedQCL(V=7.0))["init_args"]["V"] == 7.0
-    assert type(description(FedQCL(V=np.float64(7)))["init_args"]["V"]) is float
+    for given, told in ((np.float64(7), 7.0), ([np.float64(7), 8.0], [7.0, 8.0])):
+        assert repr(description(FedQCL(V=given))["init_args"]["V"]) == repr(told)
 
 
 def test_whatever_is_not_plain() -> None:

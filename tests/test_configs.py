@@ -112,6 +112,21 @@ def test_the_fair_rate_is_the_paper_s_times_its_V(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAPER)
+def test_comparisons_are_at_the_paper_s_settings(name: str) -> None:
+    """Whatever a config has itself."""
+    paper = PAPER[name][1], 1
+    fair = FederatedCLI("fit", ["--config", name, "--config", f"presets/fair/{name}"]).model.method
+    assert isinstance(fair, FedQCL)
+    assert (fair.V, fair.delta) == paper
+    for pair in read_config(shipped_folder() / "experiments/shared/paper.yaml")["also"]:
+        if pair["when"] == {"config": name.removesuffix(".yaml"), "method": "FedQCL"}:
+            assert (pair["give"]["V"], pair["give"]["delta"]) == paper
+            break
+    else:
+        pytest.fail("the experiments do not say")
+
+
+@pytest.mark.parametrize("name", PAPER)
 def test_the_paper_s_settings(name: str) -> None:
     source, V, T, padding, jitter = PAPER[name]
     cli = FederatedCLI("fit", ["--config", name, "--config", f"presets/paper/{name}"])

@@ -22,7 +22,7 @@ from fedqcl.run.config import parse_config
 from fedqcl.run.records import RoundRecord, State
 from fedqcl.run.shape import check_places
 from fedqcl.run.table import append_rows, read_rows
-from fedqcl.run.writing import replace
+from fedqcl.run.writing import replace, writing
 
 STALE_SECONDS = 3600.0
 
@@ -171,8 +171,13 @@ class RunFolder:
         return _read_object(self.summary)
 
     def write_made_with(self, made_with: Mapping[str, Any]) -> None:
-        """Write ``made_with.json``: what the results depend on, in plain numbers and words, to compare others with."""
-        replace(self.made_with, json.dumps(made_with) + "\n")
+        """Write ``made_with.json``: what the results depend on, in plain numbers and words, to compare others with.
+
+        Raises:
+            InputError: the disk refuses.
+        """
+        with writing(self.made_with):
+            replace(self.made_with, json.dumps(made_with) + "\n")
 
     def read_made_with(self) -> dict[str, Any]:
         """What ``made_with.json`` holds; empty if there is none that can be read."""

@@ -48,6 +48,12 @@ def test_other_errors_pass() -> None:
         raise KeyError("x")
 
 
+def test_what_a_run_was_made_with_does_not_fit(tmp_path: Path) -> None:
+    with no_file_above(2), pytest.raises(InputError, match=r"^trainer\.root: cannot write .*made_with\.json: "):
+        RunFolder(tmp_path).write_made_with({"config": {"a": 1}})
+    assert RunFolder(tmp_path).read_made_with() == {}
+
+
 def test_a_round_that_does_not_fit_leaves_the_rounds_before(tmp_path: Path) -> None:
     first, second, *_ = run_records()
     log = RunLog(RunFolder(tmp_path))
