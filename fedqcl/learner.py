@@ -57,10 +57,8 @@ class Learner(LightningModule):
 
     def _check_optimizer(self) -> None:
         """Make an optimizer for nothing, so that one that will not do is refused before there is a run."""
-        with torch.random.fork_rng(devices=[]):
-            net = nn.Linear(1, 1)
         try:
-            optimizer = self.make_optimizer(net)
+            optimizer = self.sample_optimizer()
         except (TypeError, ValueError) as error:
             raise InputError(f"model.optimizer: {error}") from None
         why = _why_no_steps(optimizer)
@@ -77,6 +75,10 @@ class Learner(LightningModule):
     def make_optimizer(self, net: nn.Module) -> Optimizer:
         """Make the optimizer of one client's round."""
         return self._make_optimizer(net.parameters())
+
+    def sample_optimizer(self) -> Optimizer:
+        """Make an optimizer of a matrix and a vector of zeros, to be looked at."""
+        return self.make_optimizer(nn.ParameterList([torch.zeros(1, 1), torch.zeros(1)]))
 
     def arrange(self, net: nn.Module, parts: tuple[int, ...]) -> None:
         """Tell a net's BatchNorms what its next training batches consist of.

@@ -248,7 +248,7 @@ class FederatedTrainer:
 
     def _describe(self, learner: Learner, data: FederatedData) -> dict[str, Any]:
         """What the parts of a run were made with, as far as they tell; in the place of a config file."""
-        optimizer = learner.make_optimizer(torch.nn.Linear(1, 1))
+        optimizer = learner.sample_optimizer()
         settings = {name: in_plain_words(value) for name, value in optimizer.defaults.items()}
         return {
             "trainer": description(self, without=CIRCUMSTANCES),

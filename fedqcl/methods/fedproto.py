@@ -42,8 +42,8 @@ class FedProto(Method):
 
     After the local steps a client sends its classes' mean features, and the server averages them by their samples.
     They count from the task's second round on. The model is averaged too, as in aimagelab/fed-mammoth; the original
-    (yuetan031/FedProto) leaves each client its own, as ``trainer.personal: model`` does; test
-    these with ``trainer.evaluation: clients``.
+    (yuetan031/FedProto) leaves each client its own, as ``trainer.personal: model`` does; to test these, give
+    ``trainer.evaluation: clients`` too.
 
     Args:
         weight: ``lambda``. Fed-Mammoth has 0.1; the original, with ``samples``, 1.

@@ -12,13 +12,12 @@ from fedqcl.run.writing import writing
 
 
 class SilentLog:
-    """Takes a run's records and passes none of them on: for the ranks that do not speak.
+    """Takes a run's records and passes none of them on: for the ranks that do not speak."""
 
-    Attributes:
-        run_id: the id by which a logger's run can be gone on with, if one has any.
-    """
-
-    run_id: str | None = None
+    @property
+    def run_id(self) -> str | None:
+        """The id by which a logger's run can be gone on with, if one has any."""
+        return None
 
     def tables(self) -> dict[str, str]:
         """What the run folder's tables hold so far, by file name."""
@@ -70,7 +69,7 @@ class RunLog(SilentLog):
         self.loggers = loggers
 
     @property
-    def run_id(self) -> str | None:  # type: ignore[override]
+    def run_id(self) -> str | None:
         """That of the first logger that has one."""
         return next((logger.run_id for logger in self.loggers if logger.run_id), None)
 
