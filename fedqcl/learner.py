@@ -76,9 +76,9 @@ class Learner(LightningModule):
         """Make the optimizer of one client's round."""
         return self._make_optimizer(net.parameters())
 
-    def sample_optimizer(self) -> Optimizer:
-        """Make an optimizer of a matrix and a vector of zeros, to be looked at."""
-        return self.make_optimizer(nn.ParameterList([torch.zeros(1, 1), torch.zeros(1)]))
+    def sample_optimizer(self, device: torch.device | None = None) -> Optimizer:
+        """Make an optimizer of a small matrix and a vector of zeros, to be looked at, or tried out on a device."""
+        return self.make_optimizer(nn.ParameterList([torch.zeros(2, 2, device=device), torch.zeros(2, device=device)]))
 
     def arrange(self, net: nn.Module, parts: tuple[int, ...]) -> None:
         """Tell a net's BatchNorms what its next training batches consist of.

@@ -163,21 +163,20 @@ class GraphedExecutor:
         return step
 
 
-def starts_at_zero(learner: Learner) -> bool:
+def starts_at_zero(learner: Learner, device: torch.device) -> bool:
     """Whether the learner's optimizer steps with a state full of zeros as it does with none.
 
     A captured optimizer cannot be made afresh for every round, only be set to zero. That is right for SGD, Adam and
     most others, and wrong for a few, such as NAdam, or SGD with dampening.
+
+    Args:
+        learner: whose optimizer to try out.
+        device: where it will step; some optimizers do so on GPUs alone.
     """
-    ends = []
-    for used in (False, True):
-        net = nn.Linear(4, 1, bias=False)
-        optimizer = learner.make_optimizer(net)
-        if used:
-            _try_out(net, optimizer)
-            fill_with_zeros(optimizer)
-        ends.append(_try_out(net, optimizer))
-    return torch.equal(*ends)
+    fresh, used = learner.sample_optimizer(device), learner.sample_optimizer(device)
+    _try_out(used)
+    fill_with_zeros(used)
+    return all(map(torch.equal, _try_out(fresh), _try_out(used)))
 
 
 def fill_with_zeros(optimizer: Optimizer) -> None:
@@ -188,13 +187,16 @@ def fill_with_zeros(optimizer: Optimizer) -> None:
                 value.zero_()
 
 
-def _try_out(net: nn.Linear, optimizer: Optimizer) -> Tensor:
+def _try_out(optimizer: Optimizer) -> list[Tensor]:
     """The weights after a few steps from ones."""
-    nn.init.ones_(net.weight)
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    for weight in weights:
+        nn.init.ones_(weight)
     for step in range(1, 4):
-        net.weight.grad = torch.linspace(-1, 1, net.weight.numel()).view_as(net.weight) * step
+        for weight in weights:
+            weight.grad = torch.linspace(-1, 1, weight.numel(), device=weight.device).view_as(weight) * step
         optimizer.step()
-    return net.weight.detach().clone()
+    return [weight.detach().clone() for weight in weights]
 
 
 def _capturable(optimizer: Optimizer) -> Optimizer:

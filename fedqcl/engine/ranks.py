@@ -90,10 +90,10 @@ class Engine:
         self.replicas = [Replica(self.server.net, blank, fabric.device) for _ in range(seats)]
 
     def _captures(self, executor: Literal["auto", "eager", "graphed"]) -> bool:
-        """Whether steps are captured; found out on the rank, as a step of some optimizers uses CUDA wherever it is."""
+        """Whether steps are captured; found out on the rank, as a step of the optimizer may start CUDA."""
         if executor == "eager" or (executor == "auto" and not self._cuda):
             return False
-        restarts = starts_at_zero(self.learner)
+        restarts = starts_at_zero(self.learner, self.fabric.device)
         if executor == "graphed" and not restarts:
             raise InputError("trainer.executor: graphed cannot restart model.optimizer; choose auto or eager")
         return restarts

@@ -194,4 +194,4 @@ def test_which_optimizers_can_be_restarted(
     make: Callable[..., Optimizer], options: dict[str, Any], expected: bool
 ) -> None:
     learner = Learner(FedAvg(), SmallResNet, lambda parameters: make(parameters, lr=0.1, **options))
-    assert graphed.starts_at_zero(learner) is expected
+    assert graphed.starts_at_zero(learner, torch.device("cpu")) is expected
