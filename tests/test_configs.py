@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +104,20 @@ def test_every_peculiarity_can_be_taken_back() -> None:
         cli = FederatedCLI("fit", ["--config", "cifar100.yaml", "--config", "presets/authors.yaml", *words])
         assert held(cli, key) == sound
         assert value != sound or key == "model.method.skip_first_task"
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_V_and_delta_are_the_best_measured_on_held_out_images(name: str) -> None:
+    """Of the kept runs."""
+    results = Path(__file__).parents[1] / "benchmarks/results/2026-11-29-settings"
+    runs = list(results.glob(f"{Path(name).stem}-*"))
+    summaries = {run: json.loads((run / "summary.json").read_text(encoding="utf-8")) for run in runs}
+    assert {summary["evaluated_on"] for summary in summaries.values()} == {"validation"}
+    best = read_config(max(runs, key=lambda run: summaries[run]["average_accuracy"]) / "config.yaml")
+    method = FederatedCLI("fit", ["--config", name]).model.method
+    assert isinstance(method, FedQCL)
+    given = best["model"]["method"]["init_args"]
+    assert (method.V, method.delta) == (given["V"], given["delta"])
 
 
 @pytest.mark.parametrize("name", PAPER)
