@@ -130,10 +130,12 @@ class Engine:
     def host(self, task: int) -> None:
         """Host the clients that are dealt to this rank for a task; those that change ranks bring their states along."""
         own = self._own_clients(task)
-        arrived = dict(gather([(i, state.state_dict()) for i, state in self.clients.items() if i not in own]))
         hosted = {i: self.clients[i] if i in self.clients else self._client_state(i) for i in own}
-        for i in arrived.keys() & hosted.keys():
-            hosted[i].load_state_dict(arrived[i])
+        for i in sorted(gather([i for i in self.clients if i not in own])):
+            # One after another: whole models of many clients would not fit at once.
+            (state,) = gather([self.clients[i].state_dict()] if i in self.clients else [])
+            if i in hosted:
+                hosted[i].load_state_dict(state)
         self.clients.clear()
         self.clients.update(hosted)
 
