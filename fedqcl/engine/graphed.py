@@ -112,7 +112,7 @@ class GraphedExecutor:
     """Replays captured steps, the replicas in parallel, each on a CUDA stream of its own.
 
     Args:
-        learner: whose loss and optimizer a step uses; see :func:`starts_at_zero`.
+        learner: whose loss and optimizer a step uses; see :func:`can_be_captured`.
         precision: makes the context in which forward passes run.
     """
 
@@ -163,20 +163,29 @@ class GraphedExecutor:
         return step
 
 
-def starts_at_zero(learner: Learner, device: torch.device) -> bool:
-    """Whether the learner's optimizer steps with a state full of zeros as it does with none.
+def can_be_captured(learner: Learner, device: torch.device) -> bool:
+    """Whether the learner's optimizer takes the steps it should when one of them is captured and replayed.
 
-    A captured optimizer cannot be made afresh for every round, only be set to zero. That is right for SGD, Adam and
-    most others, and wrong for a few, such as NAdam, or SGD with dampening.
+    It cannot be made afresh for every round then, only be set to zero: that is right for SGD, Adam and most others, and
+    wrong for a few, such as NAdam, or SGD with dampening. And what it counts on the host stands still, as in Adagrad.
 
     Args:
         learner: whose optimizer to try out.
         device: where it will step; some optimizers do so on GPUs alone.
     """
-    fresh, used = learner.sample_optimizer(device), learner.sample_optimizer(device)
+    fresh, used = (_capturable(learner.sample_optimizer(device)) for _ in range(2))
+    settings = [dict(group) for group in used.param_groups]
     _try_out(used)
+    if used.param_groups != settings or not remembers_on(used, device):
+        return False
     fill_with_zeros(used)
     return all(map(torch.equal, _try_out(fresh), _try_out(used)))
+
+
+def remembers_on(optimizer: Optimizer, device: torch.device) -> bool:
+    """Whether all that an optimizer remembers of its steps is tensors on a device."""
+    kept = [value for state in optimizer.state.values() for value in state.values() if value is not None]
+    return all(isinstance(value, Tensor) and value.device.type == device.type for value in kept)
 
 
 def fill_with_zeros(optimizer: Optimizer) -> None:
@@ -200,8 +209,8 @@ def _try_out(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _capturable(optimizer: Optimizer) -> Optimizer:
-    """Keep the optimizer's counters on the device, where it has any."""
+    """Keep the optimizer's counters on the GPU, where it has any."""
     for group in optimizer.param_groups:
         if "capturable" in group:
-            group["capturable"] = True
+            group["capturable"] = group["params"][0].is_cuda
     return optimizer

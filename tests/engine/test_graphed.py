@@ -190,8 +190,43 @@ def test_the_problem_has_what_could_go_wrong() -> None:
         (optim.Rprop, {}, False),
     ],
 )
-def test_which_optimizers_can_be_restarted(
+def test_which_optimizers_can_be_captured(
     make: Callable[..., Optimizer], options: dict[str, Any], expected: bool
 ) -> None:
     learner = Learner(FedAvg(), SmallResNet, lambda parameters: make(parameters, lr=0.1, **options))
-    assert graphed.starts_at_zero(learner, torch.device("cpu")) is expected
+    assert graphed.can_be_captured(learner, torch.device("cpu")) is expected
+
+
+class Decaying(optim.SGD):
+    """Counts on the host, in its settings."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step()
+        self.param_groups[0]["lr"] /= 2
+
+
+class Counting(optim.SGD):
+    """Counts on the host, in its state."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step()
+        for weight in self.param_groups[0]["params"]:
+            self.state[weight]["step"] = self.state[weight].get("step", 0) + 1
+
+
+@pytest.mark.parametrize("make", [Decaying, Counting])
+def test_optimizers_that_count_on_the_host_are_not_captured(make: Callable[..., Optimizer]) -> None:
+    learner = Learner(FedAvg(), SmallResNet, lambda parameters: make(parameters, lr=0.1))
+    assert not graphed.can_be_captured(learner, torch.device("cpu"))
+
+
+def test_adagrad_counts_on_the_host() -> None:
+    elsewhere = torch.device("meta")
+    assert not graphed.remembers_on(optim.Adagrad([torch.zeros(1, device=elsewhere)]), elsewhere)
+
+
+@gpu
+@pytest.mark.parametrize(("make", "expected"), [(optim.SGD, True), (optim.Adam, True), (optim.Adagrad, False)])
+def test_which_optimizers_can_be_captured_on_a_gpu(make: Callable[..., Optimizer], expected: bool) -> None:
+    learner = Learner(FedAvg(), SmallResNet, lambda parameters: make(parameters, lr=0.1))
+    assert graphed.can_be_captured(learner, torch.device("cuda")) is expected
