@@ -13,6 +13,7 @@ from torch import Tensor
 from fedqcl.costs import Costs
 from fedqcl.engine import Engine
 from fedqcl.engine.averaging import gather
+from fedqcl.engine.pulse import busy
 from fedqcl.engine.replica import Report
 from fedqcl.evaluate import Evaluator
 from fedqcl.methods import ClientState
@@ -72,7 +73,9 @@ class Tracker:
         self._traffic = self.costs.end_round(sum(client.steps > 0 for client in self._clients))
         if not self.schedule.is_last(round):
             correct, total = self.evaluator.count(engine.server.net, task + 1)
-            self.log.round(self._round_record(task, round, correct / total))
+            record = self._round_record(task, round, correct / total)
+            with busy():
+                self.log.round(record)
 
     def end_task(self, task: int, engine: Engine) -> None:
         """Test the model that the task leaves behind, on all tasks, so that the accuracy matrix is whole."""
@@ -83,8 +86,9 @@ class Tracker:
         self.metric.add(correct, total, after=task)
         self._warn_of_faults(engine)
         self.queues.append(record.queue)
-        self.log.round(record)
-        self.log.task(record, self.metric.matrix.tolist(), self.queues)
+        with busy():
+            self.log.round(record)
+            self.log.task(record, self.metric.matrix.tolist(), self.queues)
 
     def _warn_of_faults(self, engine: Engine) -> None:
         for line in gather(engine.faults.take_lines()):

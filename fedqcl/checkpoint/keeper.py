@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from fedqcl.checkpoint.directory import Checkpoints, name_after, publish, write_part
 from fedqcl.checkpoint.state import RunState
 from fedqcl.engine.averaging import all_reduce, gather
-from fedqcl.engine.pulse import PULSE
+from fedqcl.engine.pulse import busy
 from fedqcl.errors import Interrupted
 from fedqcl.schedule import Position, Schedule
 
@@ -188,16 +187,14 @@ class _Writing:
 
     def wait_for_part(self) -> str:
         """Wait until this rank's part is written; what the disk had against it, if anything."""
-        while not self._part_ended.wait(1.0):
-            PULSE.beats += 1  # a slow disk is no rank that hangs
+        with busy():
+            self._part_ended.wait()
         return self._failure()
 
     def end(self) -> str:
         """Wait for the rest, all ranks having written their parts; what the disk had against it, if anything."""
-        end = time.monotonic() + SHOWING_SECONDS
-        while self._thread.is_alive() and time.monotonic() < end:
-            self._thread.join(1.0)
-            PULSE.beats += 1
+        with busy():
+            self._thread.join(SHOWING_SECONDS)
         if self._thread.is_alive():
             self.cancel()
             return "other ranks' files do not show up; trainer.root must be on a disk that all machines share"

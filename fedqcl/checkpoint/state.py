@@ -1,8 +1,8 @@
 """All that a run goes on from.
 
 That is the server, every client's state, the tracker's counts and the run's tables so far. Optimizers start afresh in
-every round and all randomness is keyed, so there is nothing else. A client has a file of its own: any number of ranks
-can go on.
+every round and all randomness is keyed, so there is nothing else. A rank writes its clients' states, and reads those it
+hosts wherever they are: any number of ranks can go on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedqcl.errors import InputError
 from fedqcl.schedule import Position
 from fedqcl.tracker import Tracker
 
-SERVER, RUN = "server.pt", "run.pt"
+SERVER, RUN, CLIENTS = "server.pt", "run.pt", "clients-{}.pt"
 
 
 class RunState:
@@ -40,8 +40,8 @@ class RunState:
         Args:
             position: the task and the round to go on with.
         """
-        clients = {_of_client(i): _copied(state) for i, state in self.engine.clients.items()}
-        files: dict[str, Any] = {name: tensors for name, tensors in clients.items() if tensors}
+        clients = {i: _copied(state) for i, state in self.engine.clients.items()}
+        files: dict[str, Any] = {CLIENTS.format(self.engine.fabric.global_rank): clients}
         if self.engine.fabric.is_global_zero:
             server = self.engine.server
             files[SERVER] = {"net": _copied(server.net), "state": _copied(server.state)}
@@ -64,24 +64,27 @@ class RunState:
             saved, run = _read(checkpoint / SERVER), read_run(checkpoint)
             server.net.load_state_dict(saved["net"])
             server.state.load_state_dict(saved["state"])
-            self.engine.host(min(run["position"][0], len(self.engine.data.shards) - 1))  # the run may be at its end
-            for i, state in self.engine.clients.items():
-                if state.state_dict():
-                    state.load_state_dict(_read(checkpoint / _of_client(i)))
+            self.engine.host_afresh(min(run["position"][0], len(self.engine.data.shards) - 1))  # it may be at its end
+            self._load_clients(checkpoint)
             self.tracker.load(run["tracker"])
         except (OSError, RuntimeError, LookupError, TypeError, UnpicklingError) as error:
             why = str(error).strip().splitlines()[-1]
             raise InputError(f"ckpt_path: {checkpoint} is for another net or method than this ({why})") from None
+
+    def _load_clients(self, checkpoint: Path) -> None:
+        missing = dict(self.engine.clients)
+        for path in checkpoint.glob(CLIENTS.format("*")):
+            saved = _read(path)
+            for i in missing.keys() & saved.keys():
+                missing.pop(i).load_state_dict(saved[i])
+        if missing:
+            raise LookupError(f"clients {', '.join(map(str, missing))} are missing")
 
 
 def read_run(checkpoint: Path) -> dict[str, Any]:
     """What a checkpoint says of its run: ``position``, ``tracker``, ``run_id`` and ``tables``."""
     run: dict[str, Any] = _read(checkpoint / RUN)
     return run
-
-
-def _of_client(client: int) -> str:
-    return f"client-{client:04d}.pt"
 
 
 def _copied(module: nn.Module) -> dict[str, Tensor]:
@@ -93,4 +96,4 @@ def _copied(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event, Thread
 
 import torch
 from torch import nn
@@ -44,6 +45,24 @@ PULSE = Pulse()
 
 def _beat(*_: object) -> None:
     PULSE.beats += 1
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """Run a block that takes its time, such as a slow service or disk, and comes to an end by itself: as progress."""
+    done = Event()
+
+    def beat() -> None:
+        while not done.wait(1.0):
+            PULSE.beats += 1
+
+    thread = Thread(target=beat, name="busy", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @contextmanager

@@ -54,17 +54,33 @@ def test_every_tensor_is_saved_and_loaded_in_place(method: Method, tmp_path: Pat
     loaded.load(tmp_path)
     assert same(tensors(saved), tensors(loaded))
     assert [p.data_ptr() for p in loaded.engine.server.net.parameters()] == places
-    assert (tmp_path / "client-0002.pt").exists() == (not isinstance(method, FedAvg))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clients-0.pt", "run.pt", "server.pt"]
 
 
 def test_going_on_in_a_task_hosts_the_clients_that_are_dealt_for_it(tmp_path: Path) -> None:
     saved, loaded = state(FedQCL(memory=9)), state(FedQCL(memory=9))
     hosted = []
-    loaded.engine.host = hosted.append  # type: ignore[method-assign]
+    loaded.engine.host_afresh = hosted.append  # type: ignore[method-assign]
     loaded.load(write(saved, tmp_path))
     torch.save({**read_run(tmp_path), "position": [3, 0]}, tmp_path / "run.pt")  # all three tasks are done
     loaded.load(tmp_path)
     assert hosted == [1, 2]
+
+
+def test_clients_are_found_whichever_rank_has_written_them(tmp_path: Path) -> None:
+    saved, loaded = state(FedQCL(memory=9)), state(FedQCL(memory=9))
+    scramble(saved)
+    files = saved.files((1, 2))
+    clients = files.pop("clients-0.pt")
+    for rank, mine in enumerate(([1], [0, 2])):
+        files[f"clients-{rank}.pt"] = {i: clients[i] for i in mine}
+    for name, content in files.items():
+        torch.save(content, tmp_path / name)
+    loaded.load(tmp_path)
+    assert same(tensors(saved), tensors(loaded))
+    (tmp_path / "clients-0.pt").unlink()
+    with pytest.raises(InputError, match=r"another net or method than this \(clients 1 are missing\)$"):
+        loaded.load(tmp_path)
 
 
 def test_what_is_saved_does_not_change_with_the_run() -> None:
@@ -74,7 +90,7 @@ def test_what_is_saved_does_not_change_with_the_run() -> None:
     files = one.files((1, 2))
     scramble(one)
     assert same(before, {f"net/{k}": v for k, v in files["server.pt"]["net"].items()} | {
-        f"{i}/{k}": v for i in range(3) for k, v in files[f"client-000{i}.pt"].items()
+        f"{i}/{k}": v for i in range(3) for k, v in files["clients-0.pt"][i].items()
     })  # fmt: skip
 
 
