@@ -158,7 +158,7 @@ class FedQCL(Method):
         """Update the queues by what the client's own model has forgotten (equation 4)."""
         state = cast(QueueState, client)
         newest = shard.task - (self.queue_scope == "past")
-        loss = self.replay_loss(net, state.memory, shard, newest)
+        loss = self.replay_loss(net, state.memory, shard, newest, shard.stored)
         state.queue.update(loss, self.delta, past=state.memory.count > 0)
         return {}
 
@@ -177,9 +177,11 @@ class FedQCL(Method):
     def next_loss(self, net: nn.Module, memory: Memory, shard: Shard) -> Tensor:
         """The replay loss of each task, ``[T]``, as a task ends: among the classes that the next one's queues count."""
         newest = min(shard.task + (self.queue_scope == "seen"), len(memory.count) - 1)
-        return self.replay_loss(net, memory, shard, newest)
+        return self.replay_loss(net, memory, shard, newest, int(memory.count.sum()))
 
-    def replay_loss(self, net: nn.Module, memory: Memory, shard: Shard, newest: int) -> Tensor:
+    def replay_loss(
+        self, net: nn.Module, memory: Memory, shard: Shard, newest: int, stored: int | None = None
+    ) -> Tensor:
         """The replay loss of each task as the queues measure it, ``[T]``.
 
         Args:
@@ -187,8 +189,9 @@ class FedQCL(Method):
             memory: the client's.
             shard: gives access to its samples.
             newest: the newest task whose classes compete in the class-incremental scenario.
+            stored: how many samples the memory holds, if known.
         """
-        return self._as_queued(task_losses(net, memory, shard, newest), memory.count)
+        return self._as_queued(task_losses(net, memory, shard, newest, stored), memory.count)
 
     def _as_queued(self, mean: Tensor, count: Tensor) -> Tensor:
         """The mean loss of so many stored samples of each task in the queues' unit."""

@@ -101,10 +101,12 @@ class FedQCLAuthors(FedQCL):
             state.trimmed_reference.copy_(self.next_loss(net, smaller, shard))
         return {}
 
-    def replay_loss(self, net: nn.Module, memory: Memory, shard: Shard, newest: int) -> Tensor:
+    def replay_loss(
+        self, net: nn.Module, memory: Memory, shard: Shard, newest: int, stored: int | None = None
+    ) -> Tensor:
         """Batch by batch, in the mode that the net is in."""
         if not self.batch_means and not net.training:
-            return super().replay_loss(net, memory, shard, newest)
+            return super().replay_loss(net, memory, shard, newest, stored)
         total = torch.zeros(len(memory.count), device=memory.index.device)
         for task in range(len(total)):
             for part in memory.of_task(task).split(self.replay_batch):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedqcl.methods.base import ClientState
 from fedqcl.parts import Batch, Memory, Shard
 from fedqcl.parts.losses import cross_entropy
+from fedqcl.parts.memory import CHUNK
 
 
 class ReplayState(ClientState):
@@ -48,7 +49,7 @@ def joint_loss(net: nn.Module, batch: Batch, weight: float = 1.0) -> Tensor:
     return total / (batch.size + weights.sum() * replayed.shape[1])
 
 
-def task_losses(net: nn.Module, memory: Memory, shard: Shard, newest: int) -> Tensor:
+def task_losses(net: nn.Module, memory: Memory, shard: Shard, newest: int, stored: int | None = None) -> Tensor:
     """Mean cross-entropy of each task's stored samples, in eval mode.
 
     Args:
@@ -56,15 +57,20 @@ def task_losses(net: nn.Module, memory: Memory, shard: Shard, newest: int) -> Te
         memory: where the samples are.
         shard: gives access to them.
         newest: the newest task whose classes compete in the class-incremental scenario.
+        stored: how many samples there are, if known; else all places are looked at, as on a GPU to count them is to
+            wait for it.
 
     Returns:
         ``[T]``, 0 where none is stored.
     """
+    places = memory.index[:stored]
+    loss = torch.zeros(len(places), device=places.device)
     with torch.no_grad(), evaluating(net):
-        parts = (shard.samples(index, newest) for index in memory.index.split(500))
-        loss = torch.cat([cross_entropy(net(x), y, columns) for x, y, columns in parts])
+        for start in range(0, len(places), CHUNK):
+            x, y, columns = shard.samples(places[start : start + CHUNK], newest)
+            loss[start : start + CHUNK] = cross_entropy(net(x), y, columns)
     tasks = torch.arange(len(memory.count), device=loss.device)
-    of_task = memory.task_of_place()[:, None] == tasks
+    of_task = memory.task_of_place()[: len(places), None] == tasks
     return torch.where(of_task, loss[:, None], 0.0).sum(0) / memory.count.clamp_min(1)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedqcl.parts.batch import Batch
-from fedqcl.parts.memory import Memory
+from fedqcl.parts.memory import CHUNK, Memory
 from fedqcl.parts.shard import Shard
 
 
@@ -33,13 +33,19 @@ class LogitMemory(Memory):
         """As :meth:`Memory.store`; logits follow their samples, and those of the new ones wait for :meth:`remember`."""
         before = self.index.clone()
         super().store(task, candidates, rng)
-        self.logits.copy_(self.logits[_places(self.index, before)])
+        self._follow(before)
 
     def trim(self, size: int) -> None:
         """As :meth:`Memory.trim`; logits follow their samples."""
         before = self.index.clone()
         super().trim(size)
-        self.logits.copy_(self.logits[_places(self.index, before)])
+        self._follow(before)
+
+    def _follow(self, before: Tensor) -> None:
+        """Bring the logits to where their samples have gone."""
+        order = before.argsort()
+        places = torch.searchsorted(before[order], self.index).clamp_max(len(before) - 1)
+        self.logits.copy_(self.logits[order[places]])
 
     def remember(self, net: nn.Module, shard: Shard) -> None:
         """Keep the logits of the samples just stored.
@@ -48,9 +54,10 @@ class LogitMemory(Memory):
             net: the model whose logits to keep, in eval mode.
             shard: the task that ended.
         """
-        logits = torch.cat([net(shard.samples(index)[0]) for index in self.index.split(500)])
-        new = self.task_of_place() == shard.task
-        self.logits.copy_(torch.where(new[:, None], logits, self.logits))
+        start, new = int(self.count[: shard.task].sum()), self.of_task(shard.task)
+        for place in range(0, len(new), CHUNK):
+            part = new[place : place + CHUNK]
+            self.logits[start + place : start + place + len(part)] = net(shard.samples(part)[0])
 
     def distances(self, logits: Tensor, batch: Batch, columns: Tensor) -> Tensor:
         """Mean squared difference of each replayed sample's logits and its stored ones.

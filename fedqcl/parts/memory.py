@@ -6,6 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+# Stored samples that go through a model at once.
+CHUNK = 500
+
 
 def quotas(M: int, available: list[int]) -> list[int]:
     """Share ``M`` places among tasks, oldest first.

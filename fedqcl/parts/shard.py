@@ -31,6 +31,11 @@ class Shard(Protocol):
         """Whether the task ends with this round."""
         ...
 
+    @property
+    def stored(self) -> int | None:
+        """How many samples of earlier tasks the client has stored; None where that would take a look at its state."""
+        ...
+
     def __len__(self) -> int:
         """``n``, the number of samples."""
         ...

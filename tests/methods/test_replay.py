@@ -50,10 +50,24 @@ def test_task_losses_by_hand(
     net, memory = odds_net(3, 1, 4, 1), Memory(5, num_tasks=2)
     memory.store(0, np.array([0, 1]), np.random.default_rng(0))
     # Nothing is stored of task 1 yet.
-    torch.testing.assert_close(task_losses(net, memory, shard, newest), torch.tensor([first, 0.0]))
+    for stored in (None, 2):
+        torch.testing.assert_close(task_losses(net, memory, shard, newest, stored), torch.tensor([first, 0.0]))
     if second is not None:
         memory.store(1, np.array([3]), np.random.default_rng(0))
         torch.testing.assert_close(task_losses(net, memory, shard, newest), torch.tensor([first, second]))
+
+
+def test_only_what_is_stored_is_looked_at() -> None:
+    data = toy_data()
+    shard = ClientShard(0, 2, data.shards[2][0], data.train_pool(torch.device("cpu")), seed=0)
+    net, memory = SmallResNet(1, 6, width=4), Memory(900, num_tasks=3)
+    seen: list[int] = []
+    net.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    assert task_losses(net, memory, shard, newest=1, stored=0).tolist() == [0, 0, 0]
+    memory.store(0, np.arange(4), np.random.default_rng(0))
+    known, unknown = (task_losses(net, memory, shard, newest=1, stored=stored) for stored in (4, None))
+    assert seen == [4, 500, 400]
+    torch.testing.assert_close(known, unknown)
 
 
 def test_task_losses_leave_the_net_as_it_is() -> None:
