@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal, Protocol
@@ -18,9 +19,9 @@ from fedqcl.engine import Engine
 from fedqcl.engine.faults import Faults
 from fedqcl.engine.launch import describe
 from fedqcl.engine.memory import Footprint, check_memory, peak_memory
-from fedqcl.engine.pulse import meeting
+from fedqcl.engine.pulse import busy, meeting
 from fedqcl.engine.rules import Personal, Rules, Weighting
-from fedqcl.errors import Interrupted
+from fedqcl.errors import InputError, Interrupted
 from fedqcl.evaluate import BATCH, ClientEvaluator, Evaluator
 from fedqcl.learner import Learner
 from fedqcl.preemption import REQUEUE, Interruption, requeue
@@ -121,12 +122,15 @@ class Fitting:
     def _train(self, asked_to_stop: Callable[[], int]) -> dict[str, Any]:
         options, data, log, start = self.options, self.data, self.log, self.start
         assert data.spec is not None
-        engine = self._engine()
-        evaluator = self._evaluator(engine)
-        needed = Footprint.of(engine, evaluator.pool, BATCH).total if self.fabric.device.type == "cuda" else None
+        with self._leaving_no_folder():
+            engine = self._engine()
+            evaluator = self._evaluator(engine)
+            needed = Footprint.of(engine, evaluator.pool, BATCH).total if self.fabric.device.type == "cuda" else None
+            info = self._info(needed)
         schedule = Schedule(data.spec.num_tasks, options.rounds, data.num_clients, options.participation, data.seed)
-        log.start(self._info(needed), start.run_id, schedule.rounds_before(start.position))
-        for line in data.cautions():
+        with busy():
+            log.start(info, start.run_id, schedule.rounds_before(start.position))
+        for line in [*data.cautions(), *self.learner.cautions(engine.server.net)]:
             log.warn(line)
         tracker = Tracker(evaluator, log, schedule, Costs(engine), options.started)
         state = RunState(engine, tracker)
@@ -138,9 +142,20 @@ class Fitting:
         if self.fabric.is_global_zero:
             with writing(self.folder.checkpoint):
                 save_model(self.folder.checkpoint, engine.server.net, data.spec, data.labels)
-        log.finish(summary)
+        with busy():
+            log.finish(summary)
         keeper.clear()
         return summary
+
+    @contextmanager
+    def _leaving_no_folder(self) -> Iterator[None]:
+        """A user's mistake that is found before the run has begun leaves its name free."""
+        try:
+            yield
+        except InputError:
+            if self.fabric.is_global_zero and self.start.checkpoint is None:
+                self.folder.discard()
+            raise
 
     def _summary(self, tracker: Tracker, needed: int | None) -> dict[str, Any]:
         """What ``summary.json`` holds; every rank works it out together with the others."""

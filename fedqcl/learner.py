@@ -10,12 +10,13 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer, SparseAdam
 
 from fedqcl.errors import InputError
 from fedqcl.methods import ClientState, Method
 from fedqcl.models import Net, ResNet18
-from fedqcl.models.norm import set_parts
+from fedqcl.models.norm import BatchNormReLU, set_parts
 from fedqcl.parts import Batch, Spec
 from fedqcl.rng import Purpose, generator
 
@@ -72,6 +73,14 @@ class Learner(LightningModule):
             torch.manual_seed(int(generator(seed, Purpose.NET).integers(2**31)))
             return self._make_net(spec.channels, spec.num_classes)
 
+    def draws(self, spec: Spec) -> bool:
+        """Whether a net draws random numbers as it trains, as dropout does."""
+        net = self.make_net(spec, seed=0).train()
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            before = torch.get_rng_state()
+            net(torch.zeros(2, spec.channels, *spec.size))
+            return not torch.equal(before, torch.get_rng_state())
+
     def make_optimizer(self, net: nn.Module) -> Optimizer:
         """Make the optimizer of one client's round."""
         return self._make_optimizer(net.parameters())
@@ -79,6 +88,21 @@ class Learner(LightningModule):
     def sample_optimizer(self, device: torch.device | None = None) -> Optimizer:
         """Make an optimizer of a small matrix and a vector of zeros, to be looked at, or tried out on a device."""
         return self.make_optimizer(nn.ParameterList([torch.zeros(2, 2, device=device), torch.zeros(2, device=device)]))
+
+    def cautions(self, net: nn.Module) -> list[str]:
+        """What may not be as one thinks, a line each.
+
+        Args:
+            net: of those that :meth:`make_net` makes.
+        """
+        norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
+        plain = not all(isinstance(norm, BatchNormReLU) for norm in norms)
+        if self.method.replay_batch and self.replay_statistics == "per_task" and plain:
+            return [
+                "model.replay_statistics: per_task has no effect on this net's BatchNorms, only on "
+                "fedqcl.models.norm.BatchNormReLU"
+            ]
+        return []
 
     def arrange(self, net: nn.Module, parts: tuple[int, ...]) -> None:
         """Tell a net's BatchNorms what its next training batches consist of.

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     MEMORY = 9
     SERVER = 10
     EVALUATION = 11
+    STEPS = 12
 
 
 def generator(seed: int, purpose: Purpose, *, client: int = -1, task: int = -1, round: int = -1) -> np.random.Generator:

@@ -70,8 +70,8 @@ class FederatedTrainer:
         restart: start every task as if it were the first, with the initial model and nothing that a method has kept:
             independent training, whose figure is the learning accuracy.
         executor: ``graphed`` captures each client's step in a CUDA graph, and runs clients at once; ``eager`` is plain
-            PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA with optimizers that can be restarted
-            in a graph, as most can.
+            PyTorch, one client after another; ``auto`` is ``graphed`` on CUDA with optimizers that can be captured,
+            as most can, and nets that draw no random numbers, as dropout does.
         concurrency: clients of one GPU that run at once when graphed; each takes memory of its own.
         deterministic: whether to keep to algorithms that repeat bit for bit on CUDA, at some cost; on the CPU every
             run does.

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
@@ -103,6 +103,15 @@ class Apart(SmallResNet):
         if not self.training:
             return super().forward(x)
         return torch.cat([super(Apart, self).forward(part) for part in (x[:7], *x[7:].split(3))])
+
+
+def test_BatchNorms_that_per_task_has_no_effect_on_are_warned_of() -> None:
+    ours, plain = SmallResNet(1, 6), nn.BatchNorm2d(1)
+    replaying = Learner(FedQCL())
+    (line,) = replaying.cautions(plain)
+    assert line.startswith("model.replay_statistics: per_task has no effect on this net's BatchNorms")
+    assert replaying.cautions(ours) == Learner(FedAvg()).cautions(plain) == []
+    assert Learner(FedQCL(), replay_statistics="joint").cautions(plain) == []
 
 
 @pytest.mark.parametrize("method", [FedQCL(V=4, delta=-0.5, memory=9, replay_batch=3), ER(memory=9, replay_batch=3)])

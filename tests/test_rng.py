@@ -30,4 +30,5 @@ def test_purposes_keep_their_numbers() -> None:
         "MEMORY": 9,
         "SERVER": 10,
         "EVALUATION": 11,
+        "STEPS": 12,
     }

@@ -247,6 +247,19 @@ def test_a_device_without_memory_is_one_line(tmp_path: Path) -> None:
         trainer(tmp_path, on_client_error="skip").fit(toy_learner(Starved()), data())
 
 
+class Choosy(FedAvg):
+    """Refuses every net, once it is on the rank."""
+
+    def server_state(self, spec: Spec, net: nn.Module) -> nn.Module:
+        raise InputError("model.net: not this one")
+
+
+def test_a_mistake_found_on_the_rank_leaves_the_name_free(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^model\.net: not this one"):
+        trainer(tmp_path, name="mine").fit(toy_learner(Choosy()), data())
+    assert trainer(tmp_path, name="mine").fit(toy_learner(FedAvg()), data())
+
+
 class Unlucky(FedAvg):
     """Client 0 raises in the second round, client 1 diverges in the third."""
 

@@ -33,6 +33,7 @@ class ClientShard:
     pool: Pool
     seed: int
     last_round: bool = True
+    stored: int | None = None
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -41,6 +42,11 @@ class ClientShard:
     def memory_generator(self) -> np.random.Generator:
         """Keyed by seed, client and task."""
         return generator(self.seed, Purpose.MEMORY, client=self.client, task=self.task)
+
+    def seed_of_steps(self, round: int) -> int:
+        """For what a net draws in a round's local steps; keyed by seed, client, task and round."""
+        keyed = generator(self.seed, Purpose.STEPS, client=self.client, task=self.task, round=round)
+        return int(keyed.integers(2**63))
 
     def samples(self, index: Tensor, newest: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Gather images without augmentation; a negative index stands for any image."""

@@ -94,8 +94,9 @@ def equalise(shards: list[np.ndarray], num_samples: int, rng: np.random.Generato
     size = num_samples // len(shards)
     if size == 0 and num_samples > 0:
         raise InputError(
-            f"data.equalise: {len(shards)} clients cannot get equal parts of {num_samples} images of a task; lower "
-            "data.num_clients, or set it to false"
+            f"data.equalise: {len(shards)} clients cannot get equal parts of {num_samples} images of a task, which "
+            "they train on or, by trainer.evaluation: clients, are tested on; lower data.num_clients, or set it to "
+            "false"
         )
 
     def resized(shard: np.ndarray) -> np.ndarray:

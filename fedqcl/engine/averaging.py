@@ -82,7 +82,7 @@ def sum_stats(stats: Sequence[Stats], device: torch.device) -> dict[str, Tensor]
     As for weights, terms are rounded to a grid, here 2^-40 of the largest of all: the sum does not depend on order.
 
     Args:
-        stats: one mapping a client; all with the same names and shapes. A rank may have none.
+        stats: one mapping a client; all with the same names and shapes, on any device. A rank may have none.
         device: where the sums are made.
 
     Returns:
@@ -116,12 +116,12 @@ def _distinct(kinds: list[dict[str, torch.Size]]) -> list[dict[str, torch.Size]]
 def _exact_sum(values: Sequence[Tensor], shape: torch.Size, device: torch.device) -> Tensor:
     largest = torch.zeros((), dtype=torch.float64, device=device)
     for value in values if shape.numel() else ():
-        largest = torch.maximum(largest, value.abs().max())
+        largest = torch.maximum(largest, value.to(device).abs().max())
     all_reduce(largest, "max")
     grid = torch.ldexp(torch.ones_like(largest), 40 - torch.frexp(largest.clamp_min(1e-200)).exponent)
     total = torch.zeros(shape, dtype=torch.float64, device=device)
     for value in values:
-        total += (value.double() * grid).round_() / grid
+        total += (value.to(device).double() * grid).round_() / grid
     all_reduce(total)
     return total
 

@@ -56,7 +56,7 @@ class EagerExecutor:
             watch: makes the context in which one replica's steps run; it may hold back what they raise.
         """
         for replica in replicas:
-            with watch(replica):
+            with watch(replica), replica.drawing():
                 descend = Descent(self.learner.make_optimizer(replica.net))
                 for step in range(len(replica.stream)):
                     batch = replica.stream.batch(replica.shard.pool, step)

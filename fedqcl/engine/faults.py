@@ -55,8 +55,7 @@ class Faults:
                 raise ClientError(f"{local.place}: {first_line(error)}") from error
             local.failed = True
             self._lines.append(f"{local.place}: left out, {first_line(error)}")
-            if local.round is not None:
-                self._skipped.append(f"{local.place}: {first_line(error)}")
+            self._skipped.append(f"{local.place}: {first_line(error)}")
         PULSE.place = ""
 
     def take_skipped(self) -> list[str]:
@@ -65,7 +64,7 @@ class Faults:
         return skipped
 
     def without_update(self, skipped: Sequence[str]) -> None:
-        """Note a round in which no client has brought a usable update.
+        """Note a round, or a task's end, in which no client has brought anything of use.
 
         Args:
             skipped: what clients of all ranks raised in it.
@@ -74,7 +73,7 @@ class Faults:
             ClientError: several did, so that it will not be the clients' fault.
         """
         if len(skipped) > 1:
-            raise ClientError(f"{skipped[0]}; and all other clients of the round fail, too")
+            raise ClientError(f"{skipped[0]}; and all other clients fail, too")
 
     def diverged(self, clients: Sequence[int], task: int, round: int) -> None:
         """Note that clients' updates are not finite.

@@ -33,7 +33,8 @@ class Footprint:
     Attributes:
         images: bytes of all images and labels on the device.
         weights: bytes of the net's parameters and buffers, float32.
-        state: bytes of one client's state; the server's is taken to be as large.
+        state: bytes of one client's state.
+        server: bytes of the server's.
         saved: numbers that a step saves for its backward pass, per sample.
         largest: numbers in the largest of these, per sample.
         pixels: bytes of one image.
@@ -48,6 +49,7 @@ class Footprint:
     images: int
     weights: int
     state: int
+    server: int
     saved: int
     largest: int
     pixels: int
@@ -78,6 +80,7 @@ class Footprint:
             images=sum(num_bytes([pool.images, pool.y]) for pool in (engine.pool, test)),
             weights=num_bytes([*net.parameters(), *net.buffers()]),
             state=num_bytes(state.buffers()),
+            server=num_bytes([*engine.server.state.parameters(), *engine.server.state.buffers()]),
             saved=saved,
             largest=largest,
             pixels=spec.channels * spec.size[0] * spec.size[1],
@@ -107,10 +110,10 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """Bytes that a rank will hold at most."""
+        """Bytes that a rank will hold at most in a round; what a method works out as a task ends may take more."""
         average = 7 * self.weights  # float64: the start, the sum, one client's difference; and its net once more
         test = (2 if self.mixed else 4) * self.test * PASSING_IN_TEST * self.largest
-        standing = self.images + self.weights + self.state + WORKSPACE
+        standing = self.images + self.weights + self.server + WORKSPACE
         return standing + self.replicas * self.replica + average + test
 
 

@@ -16,7 +16,7 @@ from fedqcl.engine.averaging import gather, sum_stats, take_from_first
 from fedqcl.engine.dealing import deal_clients
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.engine.faults import Faults
-from fedqcl.engine.graphed import GraphedExecutor, starts_at_zero
+from fedqcl.engine.graphed import GraphedExecutor, can_be_captured
 from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
 from fedqcl.engine.rules import USUAL, Rules
@@ -44,14 +44,14 @@ class Engine:
         learner: what clients run.
         data: set up already.
         epochs: ``R``, local epochs of a round.
-        executor: how local steps run; ``auto`` is ``graphed`` on CUDA, if the optimizer can be restarted there, else
+        executor: how local steps run; ``auto`` is ``graphed`` on CUDA, if optimizer and net can be captured, else
             ``eager``.
         concurrency: how many clients of a rank run at once, where the executor can.
         rules: how clients' models become the next global one.
         faults: what becomes of a client that fails; by default it ends the run.
 
     Raises:
-        InputError: steps are to be captured, and the optimizer cannot be restarted in a graph.
+        InputError: steps are to be captured, and the optimizer's or the net's cannot be.
     """
 
     def __init__(
@@ -93,10 +93,17 @@ class Engine:
         """Whether steps are captured; found out on the rank, as a step of the optimizer may start CUDA."""
         if executor == "eager" or (executor == "auto" and not self._cuda):
             return False
-        restarts = starts_at_zero(self.learner, self.fabric.device)
-        if executor == "graphed" and not restarts:
-            raise InputError("trainer.executor: graphed cannot restart model.optimizer; choose auto or eager")
-        return restarts
+        possible = can_be_captured(self.learner, self.fabric.device)
+        if executor == "graphed" and not possible:
+            raise InputError("trainer.executor: graphed cannot capture model.optimizer; choose auto or eager")
+        assert self.data.spec is not None
+        draws = self.learner.draws(self.data.spec)
+        if executor == "graphed" and draws:
+            raise InputError(
+                "trainer.executor: graphed cannot capture model.net, which draws random numbers, as dropout does; "
+                "choose auto or eager"
+            )
+        return possible and not draws
 
     def _make_server(self) -> Server:
         """The initial global model and the method's server state, on the rank's device."""
@@ -121,14 +128,11 @@ class Engine:
 
     def start_task(self, task: int) -> None:
         """Host the task's clients; if every task is to start as the first did, set all back to how it was then."""
-        self.host(task)
         if self.initial is not None:
             self.server.load(self.initial.weights())
             self.server.state.load_state_dict(self.initial.state.state_dict())
-            self.clients.update({i: self._client_state(i) for i in self.clients})
-
-    def host(self, task: int) -> None:
-        """Host the clients that are dealt to this rank for a task; those that change ranks bring their states along."""
+            self.host_afresh(task)
+            return
         own = self._own_clients(task)
         hosted = {i: self.clients[i] if i in self.clients else self._client_state(i) for i in own}
         for i in sorted(gather([i for i in self.clients if i not in own])):
@@ -136,8 +140,15 @@ class Engine:
             (state,) = gather([self.clients[i].state_dict()] if i in self.clients else [])
             if i in hosted:
                 hosted[i].load_state_dict(state)
+        self._take_in(hosted)
+
+    def host_afresh(self, task: int) -> None:
+        """Host the task's clients, with the states that clients start with."""
+        self._take_in({i: self._client_state(i) for i in self._own_clients(task)})
+
+    def _take_in(self, clients: Mapping[int, ClientState]) -> None:
         self.clients.clear()
-        self.clients.update(hosted)
+        self.clients.update(clients)
 
     def weight(self, shard: Shard) -> int:
         """``n_i``: what a client's model weighs in the round's average."""
@@ -173,7 +184,15 @@ class Engine:
         return average
 
     def sum(self, stats: Sequence[Stats]) -> dict[str, Tensor]:
-        """Add up what the method's client hooks returned, over all clients of all ranks."""
+        """Add up what the method's client hooks returned, over all clients of all ranks.
+
+        Raises:
+            ClientError: there is nothing, as several clients raised.
+        """
+        if self.faults.skips:
+            skipped = gather(self.faults.take_skipped())
+            if not any(gather([bool(stats)])):
+                self.faults.without_update(skipped)
         sums = sum_stats(stats, self.fabric.device)
         self.num_reported = num_values(sums)
         return sums
@@ -198,11 +217,15 @@ class Engine:
             wave = mine[start : start + len(self.replicas)]
             locals = self.replicas[: len(wave)]
             for client, local in zip(wave, locals, strict=True):
-                shard = ClientShard(client, task, self.data.shards[task][client], self.pool, self.data.seed, last_round)
-                local.seat(self.server, self.clients[client], shard)
+                local.seat(self.server, self.clients[client], self._shard(client, task, last_round))
             yield locals
             for client, local in zip(wave, locals, strict=True):
                 self._put_away(client, local)
+
+    def _shard(self, client: int, task: int, last_round: bool) -> ClientShard:
+        stored = sum(map(len, self.clients[client].replay(task)))
+        index, seed = self.data.shards[task][client], self.data.seed
+        return ClientShard(client, task, index, self.pool, seed, last_round, stored)
 
     def _put_away(self, client: int, local: Replica) -> None:
         state = self.clients[client]
@@ -249,4 +272,6 @@ class Engine:
             stats = hook(local.net, local.shard, local.state, self.server.state)
         if not isinstance(stats, Mapping) or not all(isinstance(value, Tensor) for value in stats.values()):
             raise TypeError(f"{hook.__qualname__} must return tensors by name, {{}} if none")
+        if local.round is None:  # at the end of a task they may be as large as the model, and wait for all clients'
+            return {name: value.cpu() for name, value in stats.items()}
         return stats

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -83,6 +85,15 @@ class Replica:
         """The model's entries that the client keeps to itself."""
         entries = federated_entries(self.net)
         return {name: entries[name] for name in self.state.personal.by_name()}
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Run the round's local steps: what the net draws in them is keyed by client, task and round."""
+        assert self.round is not None
+        device = self.loss.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(self.shard.seed_of_steps(self.round))
+            yield
 
     @property
     def place(self) -> str:

@@ -101,6 +101,11 @@ class RunFolder:
                 pass  # a file system without locks
             yield
 
+    def discard(self) -> None:
+        """Remove the folder, if no round of the run has been written down."""
+        if not self.metrics.exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+
     @property
     def finished(self) -> bool:
         """Whether the run has come to its end; without a ``summary.json`` that can be read it has to be repeated."""

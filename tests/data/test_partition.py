@@ -37,7 +37,7 @@ def test_every_sample_goes_to_exactly_one_client(
 
 def test_there_must_be_an_image_for_every_client() -> None:
     shards = [np.array([0]), np.array([1]), np.array([], np.int64)]
-    with pytest.raises(InputError, match=r"^data\.equalise: 3 clients cannot get equal parts of 2 images of a task; "):
+    with pytest.raises(InputError, match=r"^data\.equalise: 3 clients cannot get equal parts of 2 images of a task, "):
         equalise(shards, 2, np.random.default_rng(0))
 
 

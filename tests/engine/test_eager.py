@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
+from torch import nn
 
 from fedqcl.engine.eager import EagerExecutor
 from fedqcl.methods import FedAvg
+from fedqcl.models import Net
 from tests.helpers.toy import copied, same, toy_data, toy_engine, toy_learner
 
 
@@ -42,6 +44,32 @@ def test_it_takes_every_step_of_the_stream_with_an_optimizer_of_its_own() -> Non
             torch.testing.assert_close(trained[name], value, rtol=0, atol=1e-6)
     assert not same(trained, start)
     assert same(start, copied(engine.server.net))
+
+
+class Dropping(Net):
+    def __init__(self, in_channels: int, num_classes: int) -> None:
+        super().__init__(nn.Sequential(nn.Flatten(), nn.Dropout(0.5)), 16 * in_channels, num_classes)
+
+
+def test_what_a_net_draws_is_keyed_and_leaves_other_draws_alone() -> None:
+    learner, data = toy_learner(FedAvg(), net=Dropping), toy_data(num_clients=2, alpha="iid")
+
+    def trained(clients: Sequence[int], round: int, seed: int) -> list[dict[str, torch.Tensor]]:
+        engine = toy_engine(learner, data)
+        torch.manual_seed(seed)
+        nets = []
+        for client in clients:
+            for seated in engine.broadcast([client], task=0):
+                engine.local_steps(seated, round)
+                nets.append(copied(seated[0].net))
+        assert torch.initial_seed() == seed
+        return nets
+
+    one, two = trained([0, 1], round=0, seed=1)
+    again_two, again_one = trained([1, 0], round=0, seed=2)
+    assert same(one, again_one)
+    assert same(two, again_two)
+    assert not same(one, trained([0], round=1, seed=1)[0])
 
 
 def test_forward_passes_run_in_the_precision_given() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedqcl.data import FederatedData
 from fedqcl.engine.faults import Faults
 from fedqcl.errors import ClientError, InputError
-from fedqcl.methods import ClientState, FedQCL, Stats
+from fedqcl.methods import EWC, ClientState, FedQCL, Stats
 from fedqcl.parts import Batch, Shard
 from tests.helpers.toy import Moment, same, toy_data, toy_fit, toy_learner
 
@@ -113,7 +113,17 @@ def test_what_all_clients_fail_at_is_no_fault_of_theirs() -> None:
         def loss(self, net: nn.Module, batch: Batch, client: ClientState, server: nn.Module) -> Tensor:
             raise KeyError("typo")
 
-    expected = r"^client 0, task 1, round 1: KeyError: 'typo'; and all other clients of the round fail, too$"
+    expected = r"^client 0, task 1, round 1: KeyError: 'typo'; and all other clients fail, too$"
+    with pytest.raises(ClientError, match=expected):
+        toy_fit(toy_learner(Broken()), toy_data(), faults=Faults(on_client_error="skip"))
+
+
+def test_what_all_clients_fail_at_when_a_task_ends_is_told_before_the_server_misses_it() -> None:
+    class Broken(EWC):
+        def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+            raise KeyError("typo")
+
+    expected = r"^client 0, end of task 1: KeyError: 'typo'; and all other clients fail, too$"
     with pytest.raises(ClientError, match=expected):
         toy_fit(toy_learner(Broken()), toy_data(), faults=Faults(on_client_error="skip"))
 

@@ -23,14 +23,24 @@ def test_what_a_step_saves_is_counted_once() -> None:
 
 
 def test_a_client_at_work() -> None:
-    sizes = {"images": 7, "weights": 1000, "state": 50, "saved": 11, "largest": 5, "pixels": 4, "step": 3, "test": 9}
+    sizes = {
+        "images": 7,
+        "weights": 1000,
+        "state": 50,
+        "server": 60,
+        "saved": 11,
+        "largest": 5,
+        "pixels": 4,
+        "step": 3,
+        "test": 9,
+    }
     plain = Footprint(**sizes, jittered=6, replicas=2, mixed=False, graphed=False)
     assert plain.replica == 2 * 1000 + 50 + 4 * 3 * (11 + PASSING * 5)
     mixed = Footprint(**sizes, jittered=6, replicas=2, mixed=True, graphed=True)
     jittered = 3 * 6 * 4 * 4
     assert mixed.replica == 3 * 1000 + 50 + 2 * 3 * (16 + PASSING * 5) + WORKSPACE + AHEAD * 3 * 4 + jittered
     test = 4 * 9 * PASSING_IN_TEST * 5
-    assert plain.total == 7 + 1000 + 50 + WORKSPACE + 2 * plain.replica + 7 * 1000 + test
+    assert plain.total == 7 + 1000 + 60 + WORKSPACE + 2 * plain.replica + 7 * 1000 + test
 
 
 def test_the_largest_step_replays_every_past_task() -> None:

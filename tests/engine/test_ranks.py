@@ -6,11 +6,12 @@ from itertools import pairwise
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any, Literal, cast
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
@@ -18,7 +19,7 @@ from fedqcl.engine.rules import Rules
 from fedqcl.engine.server import federated_entries
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
-from fedqcl.methods import ClientState, FedAvg, FedProx, FedQCL
+from fedqcl.methods import ClientState, FedAvg, FedProx, FedQCL, Stats
 from fedqcl.parts import Shard
 from fedqcl.parts.weights import WeightBuffers, squared_distance
 from fedqcl.schedule import Schedule
@@ -78,7 +79,7 @@ def test_clients_change_ranks_with_all_they_have(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("fedqcl.engine.ranks.gather", joined)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda engine: engine.host(1), engines))
+        list(pool.map(lambda engine: engine.start_task(1), engines))
     assert max(most) == 1  # state on its way at a time
     assert [list(engine.clients) for engine in engines] == [[0, 1], [2, 3]]
     assert all(engine.clients is before for engine, before in zip(engines, states, strict=True))  # others refer to it
@@ -111,9 +112,35 @@ def test_as_many_clients_are_seated_at_once_as_run_at_once(concurrency: int, wav
 
 def test_an_optimizer_that_no_graph_can_restart() -> None:
     learner = Learner(FedAvg(), Linear, torch.optim.NAdam)
-    with pytest.raises(InputError, match=r"^trainer\.executor: graphed cannot restart model\.optimizer; choose auto"):
+    with pytest.raises(InputError, match=r"^trainer\.executor: graphed cannot capture model\.optimizer; choose auto"):
         toy_engine(learner, toy_data(), executor="graphed")
     toy_engine(learner, toy_data())
+
+
+class Dropping(Linear):
+    def __init__(self, in_channels: int, num_classes: int) -> None:
+        super().__init__(in_channels, num_classes)
+        self.backbone.append(nn.Dropout(0.5))
+
+
+def test_a_net_that_draws_is_not_captured() -> None:
+    learner = toy_learner(FedAvg(), net=Dropping)
+    with pytest.raises(InputError, match=r"^trainer\.executor: graphed cannot capture model\.net, which draws random"):
+        toy_engine(learner, toy_data(), executor="graphed")
+    toy_engine(learner, toy_data())
+
+
+def test_reports_of_a_task_wait_on_the_CPU_for_their_sum() -> None:
+    class Reporting(FedAvg):
+        def client_task(self, net: nn.Module, shard: Shard, client: ClientState, server: nn.Module) -> Stats:
+            report = MagicMock(spec=Tensor)
+            report.cpu.return_value = torch.tensor(float(shard.client))
+            return {"n": report}
+
+    method = Reporting()
+    engine = toy_engine(toy_learner(method), toy_data(alpha="iid"))
+    kept = [engine.call(method.client_task, local) for seats in engine.broadcast(range(3), 0) for local in seats]
+    assert engine.sum(kept)["n"].item() == 3
 
 
 def test_a_client_without_samples_sits_out() -> None:
