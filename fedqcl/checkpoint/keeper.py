@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -134,7 +135,7 @@ class CheckpointKeeper(Keeper):
         self._writing = None
         if failure and self._fabric.is_global_zero:
             self.checkpoints.remove_drafts()
-            self._say(f"no checkpoint: {failure}; the training goes on, and the last one stands")
+            self._say(f"no checkpoint: {failure}; the last one stands")
         return signal
 
     def clear(self) -> None:
@@ -157,7 +158,8 @@ class CheckpointKeeper(Keeper):
 
         def publish_it(cancelled: Event) -> None:
             publish(draft, self.checkpoints.path / name, self._fabric.world_size, cancelled)
-            self.checkpoints.prune()
+            with suppress(OSError):  # the checkpoint stands; older ones go when the next one does
+                self.checkpoints.prune()
 
         return _Writing(
             write=lambda: write_part(draft, files, self._fabric.global_rank),
