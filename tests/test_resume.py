@@ -165,7 +165,7 @@ def turn_a_bit(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, turn_a_bit, Path.unlink])
-@pytest.mark.parametrize("file", ["server.pt", "run.pt", "client-0001.pt", "manifest.json"])
+@pytest.mark.parametrize("file", ["server.pt", "run.pt", "clients-0.pt", "manifest.json"])
 def test_a_damaged_checkpoint_is_passed_over(
     file: str, damage: Any, whole: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,7 +192,7 @@ def test_only_damaged_checkpoints_leave_all_as_it_is(tmp_path: Path) -> None:
 def test_a_checkpoint_is_plain_tensors_and_numbers_with_a_file_a_client(tmp_path: Path) -> None:
     stopped(small_trainer(tmp_path, name="x"), 1, 1)
     newest = tmp_path / "x" / "checkpoints" / "task-02-round-02"
-    names = ["client-0000.pt", "client-0001.pt", "client-0002.pt", "manifest.json", "run.pt", "server.pt"]
+    names = ["clients-0.pt", "manifest.json", "run.pt", "server.pt"]
     assert sorted(path.name for path in newest.iterdir()) == names
     for path in newest.glob("*.pt"):
         torch.load(path, weights_only=True)
