@@ -189,7 +189,7 @@ def test_only_damaged_checkpoints_leave_all_as_it_is(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_a_checkpoint_is_plain_tensors_and_numbers_with_a_file_a_client(tmp_path: Path) -> None:
+def test_a_checkpoint_is_plain_tensors_and_numbers_with_a_file_a_rank(tmp_path: Path) -> None:
     stopped(small_trainer(tmp_path, name="x"), 1, 1)
     newest = tmp_path / "x" / "checkpoints" / "task-02-round-02"
     names = ["clients-0.pt", "manifest.json", "run.pt", "server.pt"]
