@@ -153,7 +153,7 @@ class Fitting:
         try:
             yield
         except InputError:
-            if self.fabric.is_global_zero and self.start.checkpoint is None:
+            if self.fabric.is_global_zero and self.start.new:
                 self.folder.discard()
             raise
 

@@ -238,7 +238,7 @@ class FederatedTrainer:
         run = RunFolder.create(self.root, self.name, name, self.config_text)
         held.enter_context(run.held())
         run.write_made_with(self._made_with(learner, data))
-        self._start = Start(run.path, secrets.token_hex(4))
+        self._start = Start(run.path, secrets.token_hex(4), new=True)
 
     def _made_with(self, learner: Learner, data: FederatedData) -> dict[str, Any]:
         """What a run's results depend on, in plain numbers and words; without a config file the most of it."""

@@ -260,6 +260,13 @@ def test_a_mistake_found_on_the_rank_leaves_the_name_free(tmp_path: Path) -> Non
     assert trainer(tmp_path, name="mine").fit(toy_learner(FedAvg()), data())
 
 
+def test_a_mistake_found_on_the_rank_takes_nothing_of_a_run_that_was_there(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "mine", "")
+    with pytest.raises(InputError, match=r"^model\.net: not this one"):
+        trainer(tmp_path).fit(toy_learner(Choosy()), data(), ckpt_path=str(run.path))
+    assert run.config.is_file()
+
+
 class Unlucky(FedAvg):
     """Client 0 raises in the second round, client 1 diverges in the third."""
 

@@ -34,6 +34,7 @@ class Start:
         run_id: of the logger's run to go on with, if any.
         lines: for the user, on how this start was found.
         finished: there is nothing to go on with.
+        new: the folder was made for this start.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class Start:
     run_id: str | None = None
     lines: Sequence[str] = ()
     finished: bool = False
+    new: bool = False
 
 
 class Keeper:

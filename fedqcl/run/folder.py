@@ -102,9 +102,8 @@ class RunFolder:
             yield
 
     def discard(self) -> None:
-        """Remove the folder, if no round of the run has been written down."""
-        if not self.metrics.exists():
-            shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the folder of a run that does not begin."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def finished(self) -> bool:
