@@ -93,17 +93,19 @@ class Engine:
         """Whether steps are captured; found out on the rank, as a step of the optimizer may start CUDA."""
         if executor == "eager" or (executor == "auto" and not self._cuda):
             return False
-        possible = can_be_captured(self.learner, self.fabric.device)
-        if executor == "graphed" and not possible:
-            raise InputError("trainer.executor: graphed cannot capture model.optimizer; choose auto or eager")
+        obstacle = self._obstacle()
+        if executor == "graphed" and obstacle:
+            raise InputError(f"trainer.executor: graphed cannot capture {obstacle}; choose auto or eager")
+        return not obstacle
+
+    def _obstacle(self) -> str:
+        """What cannot be captured, if anything."""
         assert self.data.spec is not None
-        draws = self.learner.draws(self.data.spec)
-        if executor == "graphed" and draws:
-            raise InputError(
-                "trainer.executor: graphed cannot capture model.net, which draws random numbers, as dropout does; "
-                "choose auto or eager"
-            )
-        return possible and not draws
+        if not can_be_captured(self.learner, self.fabric.device):
+            return "model.optimizer"
+        if self.learner.draws(self.data.spec):
+            return "model.net, which draws random numbers, as dropout does"
+        return ""
 
     def _make_server(self) -> Server:
         """The initial global model and the method's server state, on the rank's device."""
@@ -172,9 +174,7 @@ class Engine:
         """
         average, diverged = updates.average.reduce()
         self.faults.diverged(diverged, updates.task, updates.round)
-        skipped = self.faults.take_skipped()
-        if average is None and not diverged:
-            self.faults.without_update(gather(skipped))
+        self._note_skipped(nothing=average is None and not diverged)
         updates.remove(diverged)
         for client in self.clients.keys() & diverged:
             copy_entries(dict(self.clients[client].named_buffers()), self._before[client])
@@ -183,6 +183,12 @@ class Engine:
         self._before.clear()
         return average
 
+    def _note_skipped(self, nothing: bool) -> None:
+        """Clients were left out, or none; with ``nothing`` left, they may all have been."""
+        skipped = self.faults.take_skipped()
+        if nothing:
+            self.faults.without_update(gather(skipped))
+
     def sum(self, stats: Sequence[Stats]) -> dict[str, Tensor]:
         """Add up what the method's client hooks returned, over all clients of all ranks.
 
@@ -190,9 +196,7 @@ class Engine:
             ClientError: there is nothing, as several clients raised.
         """
         if self.faults.skips:
-            skipped = gather(self.faults.take_skipped())
-            if not any(gather([bool(stats)])):
-                self.faults.without_update(skipped)
+            self._note_skipped(nothing=not any(gather([bool(stats)])))
         sums = sum_stats(stats, self.fabric.device)
         self.num_reported = num_values(sums)
         return sums
@@ -223,9 +227,8 @@ class Engine:
                 self._put_away(client, local)
 
     def _shard(self, client: int, task: int, last_round: bool) -> ClientShard:
-        stored = sum(map(len, self.clients[client].replay(task)))
-        index, seed = self.data.shards[task][client], self.data.seed
-        return ClientShard(client, task, index, self.pool, seed, last_round, stored)
+        index, stored = self.data.shards[task][client], self.clients[client].num_stored()
+        return ClientShard(client, task, index, self.pool, self.data.seed, last_round, stored)
 
     def _put_away(self, client: int, local: Replica) -> None:
         state = self.clients[client]

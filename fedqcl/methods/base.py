@@ -42,6 +42,10 @@ class ClientState(nn.Module):
         """
         return []
 
+    def num_stored(self) -> int | None:
+        """How many samples it has stored; None if it does not say. Looks at values, which waits for a GPU."""
+        return None
+
     def sit_out(self) -> None:
         """A round passes without this client."""
 

@@ -177,7 +177,7 @@ class FedQCL(Method):
     def next_loss(self, net: nn.Module, memory: Memory, shard: Shard) -> Tensor:
         """The replay loss of each task, ``[T]``, as a task ends: among the classes that the next one's queues count."""
         newest = min(shard.task + (self.queue_scope == "seen"), len(memory.count) - 1)
-        return self.replay_loss(net, memory, shard, newest, int(memory.count.sum()))
+        return self.replay_loss(net, memory, shard, newest, memory.num_stored())
 
     def replay_loss(
         self, net: nn.Module, memory: Memory, shard: Shard, newest: int, stored: int | None = None

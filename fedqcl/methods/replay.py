@@ -29,6 +29,10 @@ class ReplayState(ClientState):
         """The stored samples of every past task."""
         return [self.memory.of_task(k) for k in range(task)]
 
+    def num_stored(self) -> int:
+        """All in the memory."""
+        return self.memory.num_stored()
+
 
 def sample_losses(net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     """Cross-entropy of the current samples ``[B]`` and the replayed ones ``[G, b]``, in one forward pass."""

@@ -54,10 +54,9 @@ class LogitMemory(Memory):
             net: the model whose logits to keep, in eval mode.
             shard: the task that ended.
         """
-        start, new = int(self.count[: shard.task].sum()), self.of_task(shard.task)
-        for place in range(0, len(new), CHUNK):
-            part = new[place : place + CHUNK]
-            self.logits[start + place : start + place + len(part)] = net(shard.samples(part)[0])
+        new, logits = self.of_task(shard.task), self.logits[self.places(shard.task)]
+        for start in range(0, len(new), CHUNK):
+            logits[start : start + CHUNK] = net(shard.samples(new[start : start + CHUNK])[0])
 
     def distances(self, logits: Tensor, batch: Batch, columns: Tensor) -> Tensor:
         """Mean squared difference of each replayed sample's logits and its stored ones.

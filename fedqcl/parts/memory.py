@@ -68,10 +68,18 @@ class Memory(nn.Module):
         self.register_buffer("index", torch.full((M,), -1, dtype=torch.int64))
         self.register_buffer("count", torch.zeros(num_tasks, dtype=torch.int64))
 
-    def of_task(self, task: int) -> Tensor:
-        """The stored indices of one task, ``[count[task]]`` int64."""
+    def num_stored(self) -> int:
+        """How many samples there are. Looks at values."""
+        return int(self.count.sum())
+
+    def places(self, task: int) -> slice:
+        """Where one task's samples stand. Looks at values."""
         start = int(self.count[:task].sum())
-        return self.index[start : start + int(self.count[task])]
+        return slice(start, start + int(self.count[task]))
+
+    def of_task(self, task: int) -> Tensor:
+        """The stored indices of one task, ``[count[task]]`` int64, in place."""
+        return self.index[self.places(task)]
 
     def task_of_place(self) -> Tensor:
         """The task of each place, ``[M]`` int64; ``T`` where the place is empty. Needs no look at the values."""

@@ -33,7 +33,7 @@ class Shard(Protocol):
 
     @property
     def stored(self) -> int | None:
-        """How many samples of earlier tasks the client has stored; None where that would take a look at its state."""
+        """How many samples the client had stored when it took its seat, known without a wait; None if not known."""
         ...
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from fedqcl.engine.rules import Rules
 from fedqcl.engine.server import federated_entries
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
-from fedqcl.methods import ClientState, FedAvg, FedProx, FedQCL, Stats
+from fedqcl.methods import ClientState, DERpp, FedAvg, FedProx, FedQCL, Method, Stats
 from fedqcl.parts import Shard
 from fedqcl.parts.weights import WeightBuffers, squared_distance
 from fedqcl.schedule import Schedule
@@ -128,6 +128,16 @@ def test_a_net_that_draws_is_not_captured() -> None:
     with pytest.raises(InputError, match=r"^trainer\.executor: graphed cannot capture model\.net, which draws random"):
         toy_engine(learner, toy_data(), executor="graphed")
     toy_engine(learner, toy_data())
+
+
+@pytest.mark.parametrize("method", [queued(), DERpp(memory=6, replay_batch=2)])
+def test_a_shard_knows_how_much_is_stored(method: Method) -> None:
+    engine = toy_engine(toy_learner(method), toy_data(alpha="iid"))
+    for task, stored in ((0, 0), (1, 6)):
+        for seats in engine.broadcast(range(3), task, idle_too=True):
+            for local in seats:
+                assert local.shard.stored == stored
+                engine.call(method.client_task, local)
 
 
 def test_reports_of_a_task_wait_on_the_CPU_for_their_sum() -> None:
