@@ -109,6 +109,11 @@ def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any], comple
     """
     for part in then:
         found = changes(then[part], now[part], complete if part == "config" else dict)
+        if found and part == "images":
+            raise InputError(
+                f"ckpt_path: the images or labels are not those that {run.path} was started with; "
+                "put them back, or start a new run without ckpt_path"
+            )
         if found:
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             raise InputError(

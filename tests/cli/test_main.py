@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import yaml
 
 from fedqcl.cli.main import main
 from fedqcl.errors import ClientError, InputError, RankError
+from fedqcl.run import pictures
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.version import __version__
 from tests.helpers.methods import shipped_methods
@@ -241,6 +243,23 @@ def test_a_run_that_is_gone_on_with_brings_its_config(cli: Cli, calls: list[tupl
     assert cli("fit", "--ckpt_path", place, "--trainer.devices", "3").status == 0
     _, trainer, _, _, arguments = calls[1]
     assert (trainer.rounds, trainer.devices, arguments) == (3, 3, {"ckpt_path": place})
+
+
+@pytest.mark.parametrize("ckpt_path", ["runs/x", "auto"])
+def test_a_run_is_not_gone_on_with_on_edited_images(cli: Cli, ckpt_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "plot_run", lambda path: [])
+    x, y = np.arange(64, dtype=np.uint8).reshape(16, 2, 2), np.arange(16) % 2
+    np.savez("mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    source = ["--data.source", "Npz", "--data.source.path", "mine.npz", "--data.tasks", "1", "--data.num_clients", "1"]
+    words = ["fit", "--config", "quickstart", *source, "--trainer.rounds", "1", "--trainer.devices", "1"]
+    assert cli(*words, "--trainer.name", "x").status == 0
+    assert cli(*words, "--ckpt_path", ckpt_path).out == "runs/x has finished: nothing to go on with\n"
+    np.savez("mine.npz", x_train=x, y_train=y, x_test=x ^ 1, y_test=y)
+    line = (
+        "ckpt_path: the images or labels are not those that runs/x was started with; "
+        "put them back, or start a new run without ckpt_path"
+    )
+    assert cli(*words, "--ckpt_path", ckpt_path) == (2, "", f"fedqcl fit: error: {line}\n")
 
 
 @pytest.mark.parametrize("command", ["validate", "test"])
