@@ -107,6 +107,10 @@ def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any], comple
     Raises:
         InputError: it was not; the first keys that differ are named.
     """
+    configs = then.get("config"), now["config"]
+    if {} in configs and configs[0] != configs[1]:
+        where = "from Python" if configs[1] else "by the command line"
+        raise InputError(f"ckpt_path: {run.path} was made {where}; go on with it there")
     for part in then:
         found = changes(then[part], now[part], complete if part == "config" else dict)
         if found and part == "images":

@@ -270,6 +270,13 @@ def test_another_configuration_is_refused(options: dict[str, Any], words: str, t
         fit(trainer, ckpt_path=str(tmp_path / "x"), **parts)
 
 
+def test_a_run_of_the_command_line_is_refused_to_a_script(tmp_path: Path) -> None:
+    """Its options would all seem to have been left out."""
+    run = run_folder(tmp_path, "x", "data: {alpha: 1}", 1)
+    with pytest.raises(InputError, match=r"^ckpt_path: .*x was made by the command line; go on with it there$"):
+        fit(small_trainer(tmp_path), ckpt_path=str(run.path))
+
+
 def test_what_becomes_of_failures_may_be_changed(whole: dict[str, Any], tmp_path: Path) -> None:
     """As the line on a run that has diverged advises."""
     stopped(small_trainer(tmp_path, name="x"), 1, 0)

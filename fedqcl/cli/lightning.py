@@ -173,7 +173,7 @@ class FederatedCLI(LightningCLI):
         if by_config and not {"--config", "--model.method"} & given.keys():
             raise InputError(f"ckpt_path: {checkpoint} finds a run by its configuration; give --config as well")
         if checkpoint and not by_config:
-            config = _config_of_run(Path(checkpoint), needed="--config" not in given)
+            config = _config_of_run(Path(checkpoint), self.command, needed="--config" not in given)
             options = [Option("--config", str(config)), *options] if config else options
         return [Option(n, str(find_config(v or ""))) if n == "--config" else Option(n, v) for n, v in options]
 
@@ -254,19 +254,18 @@ class _SetConsole(argparse.Action):
         namespace["trainer.console"] = self.level
 
 
-def _config_of_run(checkpoint: Path, needed: bool) -> Path | None:
+def _config_of_run(checkpoint: Path, command: str, needed: bool) -> Path | None:
     """The config of the run that ``--ckpt_path`` names, by its folder or what is in it; None if not needed."""
     if not checkpoint.exists():
         raise InputError(f"ckpt_path: there is no run at {checkpoint}; give a run's folder, such as runs/NAME")
     if not needed:
         return None
     config = folder_of_run(checkpoint) / "config.yaml"
+    instead = "" if command == "fit" else ", or give --config as well"
     if not config.is_file():
-        raise InputError(f"ckpt_path: {config} does not exist; give a run's folder, or --config as well")
+        raise InputError(f"ckpt_path: {config} does not exist; give a run's folder{instead}")
     if not config.stat().st_size:
-        raise InputError(
-            f"ckpt_path: {config} is empty, as of a run made from Python; go on there, or give --config too"
-        )
+        raise InputError(f"ckpt_path: {config} is empty, as of a run made from Python; go on there{instead}")
     return config
 
 

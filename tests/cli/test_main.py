@@ -212,9 +212,12 @@ def test_a_mistake_without_a_config(cli: Cli, words: str, start: str) -> None:
 def test_a_run_that_a_script_made_has_no_config(cli: Cli) -> None:
     Path("runs/x").mkdir(parents=True)
     Path("runs/x/config.yaml").touch()
-    for command in ("test", "fit"):
-        line = "ckpt_path: runs/x/config.yaml is empty, as of a run made from Python; go on there, or give --config too"
-        assert cli(command, "--ckpt_path", "runs/x").err == f"fedqcl {command}: error: {line}\n"
+    line = "ckpt_path: runs/x/config.yaml is empty, as of a run made from Python; go on there"
+    assert cli("fit", "--ckpt_path", "runs/x").err == f"fedqcl fit: error: {line}\n"
+    assert cli("test", "--ckpt_path", "runs/x").err == f"fedqcl test: error: {line}, or give --config as well\n"
+    for words in (["--ckpt_path", "runs/x"], ["--ckpt_path", "auto", "--trainer.name", "x"]):
+        line = "ckpt_path: runs/x was made from Python; go on with it there"
+        assert cli("fit", "--config", "quickstart", *words).err == f"fedqcl fit: error: {line}\n"
 
 
 def test_a_run_of_a_command(cli: Cli, calls: list[tuple[Any, ...]]) -> None:
