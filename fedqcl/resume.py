@@ -25,7 +25,7 @@ def find_run(
         ckpt_path: a run's folder, a checkpoint in it, or ``last`` or ``auto``: the newest run of this configuration,
             one that has not finished if there is any.
         root: the folder of all runs.
-        name: the only run that ``last`` and ``auto`` may mean.
+        name: what the run is called, if given: the only one that ``last`` and ``auto`` may mean.
         config: the configuration; empty if there is none, as in a script.
         complete: gives a run's configuration today's defaults for what it lacks.
 
@@ -40,6 +40,10 @@ def find_run(
         run = RunFolder(folder_of_run(path))
         if not (path.is_dir() and run.config.is_file()):
             raise InputError(f"ckpt_path: there is no run at {path}; give a run's folder, such as runs/NAME")
+        if name and name != run.path.resolve().name:
+            raise InputError(
+                f"trainer.name: {path} keeps its own name and is not called {name}; leave trainer.name out"
+            )
         return run
     if not name and not config:
         raise InputError(

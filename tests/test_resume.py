@@ -385,6 +385,14 @@ def test_a_path_that_is_no_run(path: str, tmp_path: Path) -> None:
         find_run(str(tmp_path / path), "runs", None, {})
 
 
+def test_a_run_keeps_its_name(tmp_path: Path) -> None:
+    run_folder(tmp_path, "x", "", 1)
+    found = find_run(str(tmp_path / "x"), "runs", "x", {})
+    assert found is not None
+    with pytest.raises(InputError, match=r"^trainer\.name: .*x keeps its own name and is not called y; leave"):
+        find_run(str(tmp_path / "x"), "runs", "y", {})
+
+
 def test_a_run_that_is_held_is_not_touched(tmp_path: Path) -> None:
     run = run_folder(tmp_path, "x", "", 1)
     with run.held(), pytest.raises(InputError, match=r"^ckpt_path: another process is at work on "):
