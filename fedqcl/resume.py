@@ -123,11 +123,36 @@ def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any], comple
                 "put them back, or start a new run without ckpt_path"
             )
         if found:
-            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             raise InputError(
-                f"ckpt_path: {run.path} has another configuration: {', '.join(found[:SHOWN])}{more}; "
+                f"ckpt_path: {run.path} has another configuration: {_first(found)}; "
                 "give the run's own, or start a new run without ckpt_path"
             )
+
+
+def check_model(ckpt_path: str, config: dict[str, Any], complete: Complete) -> None:
+    """Check that a run's model is evaluated as what it is, as far as its folder tells.
+
+    Args:
+        ckpt_path: the run's folder, or a file in it.
+        config: the configuration to evaluate with. The images may be elsewhere, and the trainer's options any.
+        complete: as for :func:`find_run`.
+
+    Raises:
+        InputError: the run was made with another method, other classes in its tasks and the like.
+    """
+    run = RunFolder(folder_of_run(Path(ckpt_path)))
+    ran = run.read_config()
+    found = changes(ran, config, complete, free=("trainer", "data.source")) if ran else []
+    if found:
+        raise InputError(
+            f"ckpt_path: {run.path} has another configuration: {_first(found)}; "
+            "leave --config and other options out, as the run has its own"
+        )
+
+
+def _first(found: list[str]) -> str:
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f"{', '.join(found[:SHOWN])}{more}"
 
 
 def _choose(checkpoints: Checkpoints, asked: Path) -> tuple[Path | None, list[str]]:

@@ -29,7 +29,7 @@ from fedqcl.evaluate import Evaluator
 from fedqcl.fitting import Fitting
 from fedqcl.learner import Learner
 from fedqcl.preemption import passed_on
-from fedqcl.resume import check_same, find_run, go_on
+from fedqcl.resume import check_model, check_same, find_run, go_on
 from fedqcl.run.config import CIRCUMSTANCES, Complete
 from fedqcl.run.console import Console, Level
 from fedqcl.run.folder import RunFolder
@@ -286,6 +286,8 @@ class FederatedTrainer:
             assert data.spec is not None
             load_model(ckpt_path, learner.make_net(data.spec, data.seed), data.spec, data.labels)
 
+        if self.config and is_first():
+            check_model(ckpt_path, self.config, self.complete)
         result: dict[str, Any] = self._launch(command, job, learner, data, check)
         return result
 

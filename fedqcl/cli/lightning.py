@@ -50,10 +50,9 @@ def run(command: str, words: list[str]) -> None:
     cli = FederatedCLI(command, words)
     trainer: FederatedTrainer = cli.trainer
     arguments = {name: cli.config[name] for name in cli.command_arguments}
-    if command == "fit":
-        trainer.config_text = config_yaml(cli.parser, cli.config)
-        trainer.config = yaml.safe_load(trainer.config_text)
-        trainer.complete = completed
+    trainer.config_text = config_yaml(cli.parser, cli.config)
+    trainer.config = yaml.safe_load(trainer.config_text)
+    trainer.complete = completed
     getattr(trainer, command)(cli.model, cli.datamodule, **arguments)
 
 
@@ -89,7 +88,7 @@ def config_yaml(parser: LightningArgumentParser, config: Namespace) -> str:
     for name in ("config", "ckpt_path"):
         config.pop(name, None)
     config["trainer.name"] = None
-    text: str = parser.dump(config, skip_none=False)
+    text: str = parser.dump(config, skip_none=False, skip_validation=True)  # some commands require ckpt_path
     content = yaml.safe_load(text)
     public = without_secrets(content)
     return text if public == content else yaml.safe_dump(public, sort_keys=False)

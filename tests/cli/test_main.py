@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from fedqcl.cli.lightning import whole_config
 from fedqcl.cli.main import main
 from fedqcl.errors import ClientError, InputError, RankError
 from fedqcl.run import pictures
@@ -273,6 +274,32 @@ def test_a_run_of_a_command_on_a_finished_run(cli: Cli, calls: list[tuple[Any, .
     assert cli(command, "--ckpt_path", "run").status == 0
     name, trainer, _, _, arguments = calls[1]
     assert (name, trainer.rounds, arguments) == (command, 3, {"ckpt_path": "run"})
+
+
+@pytest.mark.parametrize("command", ["validate", "test"])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--model.method ER", "model.method fedqcl.methods.FedQCL, now fedqcl.methods.ER, model.method.V 100.0, now"),
+        ("--config cifar10 --config quickstart --data.alpha 3", "data.alpha 1.0, now 3.0, data.augment None, now"),
+        ("--seed_everything 4", "seed_everything 0, now 4; leave --config and other options out, as the run has its"),
+    ],
+)
+def test_a_model_is_not_evaluated_as_another(cli: Cli, command: str, words: str, line: str) -> None:
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text(yaml.safe_dump(whole_config(["--config=quickstart"])))
+    given = ["--trainer.rounds", "3", "--data.source.test_fraction", "0.5", *words.split()]
+    status, out, err = cli(command, "--ckpt_path", "run", *given)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"fedqcl {command}: error: ckpt_path: run has another configuration: {line}")
+
+
+def test_a_model_is_evaluated_by_other_means_and_on_other_images(cli: Cli) -> None:
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text(yaml.safe_dump(whole_config(["--config=quickstart"])))
+    words = ["--trainer.threads", "2", "--data.source", "Npz", "--data.source.path", "mine.npz"]
+    line = "fedqcl test: error: data.source.path: there is no file mine.npz\n"
+    assert cli("test", "--ckpt_path", "run", *words) == (2, "", line)
 
 
 def test_a_method_of_one_s_own_in_the_working_folder(
