@@ -25,7 +25,7 @@ def find_run(
         ckpt_path: a run's folder, a checkpoint in it, or ``last`` or ``auto``: the newest run of this configuration,
             one that has not finished if there is any.
         root: the folder of all runs.
-        name: the only run that ``last`` and ``auto`` may mean.
+        name: what the run is called, if given: the only one that ``last`` and ``auto`` may mean.
         config: the configuration; empty if there is none, as in a script.
         complete: gives a run's configuration today's defaults for what it lacks.
 
@@ -40,6 +40,10 @@ def find_run(
         run = RunFolder(folder_of_run(path))
         if not (path.is_dir() and run.config.is_file()):
             raise InputError(f"ckpt_path: there is no run at {path}; give a run's folder, such as runs/NAME")
+        if name and name != run.path.resolve().name:
+            raise InputError(
+                f"trainer.name: {path} keeps its own name and is not called {name}; leave trainer.name out"
+            )
         return run
     if not name and not config:
         raise InputError(
@@ -107,14 +111,48 @@ def check_same(run: RunFolder, then: dict[str, Any], now: dict[str, Any], comple
     Raises:
         InputError: it was not; the first keys that differ are named.
     """
+    configs = then.get("config"), now["config"]
+    if {} in configs and configs[0] != configs[1]:
+        where = "from Python" if configs[1] else "by the command line"
+        raise InputError(f"ckpt_path: {run.path} was made {where}; go on with it there")
     for part in then:
         found = changes(then[part], now[part], complete if part == "config" else dict)
-        if found:
-            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        if found and part == "images":
             raise InputError(
-                f"ckpt_path: {run.path} has another configuration: {', '.join(found[:SHOWN])}{more}; "
+                f"ckpt_path: the images or labels are not those that {run.path} was started with; "
+                "put them back, or start a new run without ckpt_path"
+            )
+        if found:
+            raise InputError(
+                f"ckpt_path: {run.path} has another configuration: {_first(found)}; "
                 "give the run's own, or start a new run without ckpt_path"
             )
+
+
+def check_model(ckpt_path: str, config: dict[str, Any], complete: Complete) -> None:
+    """Check that a run's model is evaluated as what it is, as far as its folder tells.
+
+    Args:
+        ckpt_path: the run's folder, or a file in it.
+        config: the configuration to evaluate with. The images may be elsewhere, and the trainer's options any.
+        complete: as for :func:`find_run`.
+
+    Raises:
+        InputError: the run was made with another method, other classes in its tasks and the like.
+    """
+    run = RunFolder(folder_of_run(Path(ckpt_path)))
+    ran = run.read_config()
+    found = changes(ran, config, complete, free=("trainer", "data.source")) if ran else []
+    if found:
+        raise InputError(
+            f"ckpt_path: {run.path} has another configuration: {_first(found)}; "
+            "leave --config and other options out, as the run has its own"
+        )
+
+
+def _first(found: list[str]) -> str:
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f"{', '.join(found[:SHOWN])}{more}"
 
 
 def _choose(checkpoints: Checkpoints, asked: Path) -> tuple[Path | None, list[str]]:

@@ -159,7 +159,7 @@ def expected(hint: Any) -> str:
     if get_origin(hint) is list:
         return f"a list, each {expected(get_args(hint)[0])}"
     if not _is_class(hint):
-        return str(hint)
+        return "a value" if hint is Any else str(hint)
     number = issubclass(hint, (int, float))
     return _WORDS.get(hint) or (number and hint.__doc__) or hint.__name__
 

@@ -16,6 +16,7 @@ from lightning.fabric import Fabric
 from fedqcl.arguments import check_arguments, description, in_plain_words
 from fedqcl.checkpoint import Start, describe_problem, load_model
 from fedqcl.data import FederatedData
+from fedqcl.data.digest import digest
 from fedqcl.engine import guard
 from fedqcl.engine.averaging import gather
 from fedqcl.engine.determinism import deterministic_algorithms
@@ -28,7 +29,7 @@ from fedqcl.evaluate import Evaluator
 from fedqcl.fitting import Fitting
 from fedqcl.learner import Learner
 from fedqcl.preemption import passed_on
-from fedqcl.resume import check_same, find_run, go_on
+from fedqcl.resume import check_model, check_same, find_run, go_on
 from fedqcl.run.config import CIRCUMSTANCES, Complete
 from fedqcl.run.console import Console, Level
 from fedqcl.run.folder import RunFolder
@@ -244,7 +245,12 @@ class FederatedTrainer:
         """What a run's results depend on, in plain numbers and words; without a config file the most of it."""
         assert data.spec is not None
         made = {} if self.config else self._describe(learner, data)
-        return {"config": self.config, "made": made, "problem": describe_problem(data.spec, data.labels)}
+        return {
+            "config": self.config,
+            "made": made,
+            "problem": describe_problem(data.spec, data.labels),
+            "images": digest(data.train, data.test),
+        }
 
     def _describe(self, learner: Learner, data: FederatedData) -> dict[str, Any]:
         """What the parts of a run were made with, as far as they tell; in the place of a config file."""
@@ -280,6 +286,8 @@ class FederatedTrainer:
             assert data.spec is not None
             load_model(ckpt_path, learner.make_net(data.spec, data.seed), data.spec, data.labels)
 
+        if self.config and is_first():
+            check_model(ckpt_path, self.config, self.complete)
         result: dict[str, Any] = self._launch(command, job, learner, data, check)
         return result
 

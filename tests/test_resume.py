@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedqcl.data import FederatedData
 from fedqcl.data.sources.base import Source
 from fedqcl.errors import InputError, Interrupted
 from fedqcl.methods import FedAvg, FedQCL, Method
@@ -268,6 +270,13 @@ def test_another_configuration_is_refused(options: dict[str, Any], words: str, t
         fit(trainer, ckpt_path=str(tmp_path / "x"), **parts)
 
 
+def test_a_run_of_the_command_line_is_refused_to_a_script(tmp_path: Path) -> None:
+    """Its options would all seem to have been left out."""
+    run = run_folder(tmp_path, "x", "data: {alpha: 1}", 1)
+    with pytest.raises(InputError, match=r"^ckpt_path: .*x was made by the command line; go on with it there$"):
+        fit(small_trainer(tmp_path), ckpt_path=str(run.path))
+
+
 def test_what_becomes_of_failures_may_be_changed(whole: dict[str, Any], tmp_path: Path) -> None:
     """As the line on a run that has diverged advises."""
     stopped(small_trainer(tmp_path, name="x"), 1, 0)
@@ -285,6 +294,41 @@ def test_a_finished_run_of_another_configuration_is_not_returned_for_this_one(tm
             fit(small_trainer(tmp_path, name="x"), ckpt_path="auto", **other)
     RunFolder(tmp_path / "x").made_with.write_text("{")  # then nothing tells
     assert fit(small_trainer(tmp_path, name="x"), ckpt_path="auto", learner=small_learner(FedAvg())) == summary
+
+
+def edited_data(part: str, array: str) -> FederatedData:
+    """The small data after someone has edited one of their numbers."""
+    data = small_data()
+    images = data.source.load()
+    numbers = getattr(getattr(images, part), array)
+    numbers.flat[0] = 1 - numbers.flat[0] % 2
+    data.source.load = lambda: images  # type: ignore[method-assign]
+    return data
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("array", ["x", "y"])
+def test_other_images_are_refused(array: str, part: str, finished: bool, tmp_path: Path) -> None:
+    fit(small_trainer(tmp_path, name="x")) if finished else stopped(small_trainer(tmp_path, name="x"), 0, 0)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    line = (
+        f"ckpt_path: the images or labels are not those that {tmp_path / 'x'} was started with; "
+        "put them back, or start a new run without ckpt_path"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(line)}$"):
+        fit(small_trainer(tmp_path, name="x"), ckpt_path="auto", data=edited_data(part, array))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_older_than_the_digest_is_gone_on_with_and_gets_one(whole: dict[str, Any], tmp_path: Path) -> None:
+    stopped(small_trainer(tmp_path, name="x"), 1, 0)
+    run = RunFolder(tmp_path / "x")
+    made_with = run.read_made_with()
+    run.write_made_with({part: made_with[part] for part in made_with if part != "images"})
+    fit(small_trainer(tmp_path), ckpt_path=str(run.path))
+    assert outcome(run.path) == whole
+    assert run.read_made_with() == made_with
 
 
 def test_another_configuration_is_refused_before_images_are_fetched(
@@ -339,6 +383,14 @@ def test_a_path_that_is_no_run(path: str, tmp_path: Path) -> None:
     (tmp_path / "x" / "copies" / "task-01-round-01").mkdir(parents=True)
     with pytest.raises(InputError, match=r"^ckpt_path: there is no run at .*; give a run's folder, such as runs/NAME$"):
         find_run(str(tmp_path / path), "runs", None, {})
+
+
+def test_a_run_keeps_its_name(tmp_path: Path) -> None:
+    run_folder(tmp_path, "x", "", 1)
+    found = find_run(str(tmp_path / "x"), "runs", "x", {})
+    assert found is not None
+    with pytest.raises(InputError, match=r"^trainer\.name: .*x keeps its own name and is not called y; leave"):
+        find_run(str(tmp_path / "x"), "runs", "y", {})
 
 
 def test_a_run_that_is_held_is_not_touched(tmp_path: Path) -> None:

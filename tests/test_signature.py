@@ -132,6 +132,7 @@ def test_fits_as_value(hint: Any, good: list[Any], bad: list[Any]) -> None:
         (Literal["a", "b"], "a or b"),
         (dict, "dict"),
         (dict[str, int], "dict[str, int]"),
+        (Any, "a value"),
     ],
 )
 def test_expected(hint: Any, words: str) -> None:

@@ -50,10 +50,9 @@ def run(command: str, words: list[str]) -> None:
     cli = FederatedCLI(command, words)
     trainer: FederatedTrainer = cli.trainer
     arguments = {name: cli.config[name] for name in cli.command_arguments}
-    if command == "fit":
-        trainer.config_text = config_yaml(cli.parser, cli.config)
-        trainer.config = yaml.safe_load(trainer.config_text)
-        trainer.complete = completed
+    trainer.config_text = config_yaml(cli.parser, cli.config)
+    trainer.config = yaml.safe_load(trainer.config_text)
+    trainer.complete = completed
     getattr(trainer, command)(cli.model, cli.datamodule, **arguments)
 
 
@@ -89,7 +88,7 @@ def config_yaml(parser: LightningArgumentParser, config: Namespace) -> str:
     for name in ("config", "ckpt_path"):
         config.pop(name, None)
     config["trainer.name"] = None
-    text: str = parser.dump(config, skip_none=False)
+    text: str = parser.dump(config, skip_none=False, skip_validation=True)  # some commands require ckpt_path
     content = yaml.safe_load(text)
     public = without_secrets(content)
     return text if public == content else yaml.safe_dump(public, sort_keys=False)
@@ -173,7 +172,7 @@ class FederatedCLI(LightningCLI):
         if by_config and not {"--config", "--model.method"} & given.keys():
             raise InputError(f"ckpt_path: {checkpoint} finds a run by its configuration; give --config as well")
         if checkpoint and not by_config:
-            config = _config_of_run(Path(checkpoint), needed="--config" not in given)
+            config = _config_of_run(Path(checkpoint), self.command, needed="--config" not in given)
             options = [Option("--config", str(config)), *options] if config else options
         return [Option(n, str(find_config(v or ""))) if n == "--config" else Option(n, v) for n, v in options]
 
@@ -254,19 +253,18 @@ class _SetConsole(argparse.Action):
         namespace["trainer.console"] = self.level
 
 
-def _config_of_run(checkpoint: Path, needed: bool) -> Path | None:
+def _config_of_run(checkpoint: Path, command: str, needed: bool) -> Path | None:
     """The config of the run that ``--ckpt_path`` names, by its folder or what is in it; None if not needed."""
     if not checkpoint.exists():
         raise InputError(f"ckpt_path: there is no run at {checkpoint}; give a run's folder, such as runs/NAME")
     if not needed:
         return None
     config = folder_of_run(checkpoint) / "config.yaml"
+    instead = "" if command == "fit" else ", or give --config as well"
     if not config.is_file():
-        raise InputError(f"ckpt_path: {config} does not exist; give a run's folder, or --config as well")
+        raise InputError(f"ckpt_path: {config} does not exist; give a run's folder{instead}")
     if not config.stat().st_size:
-        raise InputError(
-            f"ckpt_path: {config} is empty, as of a run made from Python; go on there, or give --config too"
-        )
+        raise InputError(f"ckpt_path: {config} is empty, as of a run made from Python; go on there{instead}")
     return config
 
 

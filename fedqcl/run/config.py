@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import yaml
@@ -48,22 +48,23 @@ def parse_config(text: str) -> Any:
     return yaml.load(text, _Loader) or {}
 
 
-def changes(then: Any, now: Any, complete: Complete) -> list[str]:
+def changes(then: Any, now: Any, complete: Complete, free: Collection[str] = ()) -> list[str]:
     """What a run of one configuration has that another would not repeat: the keys, with both values.
 
     Args:
         then: the run's. Options that it lacks are newer than the run, which had what is now their default.
         now: what is asked for.
         complete: finds these defaults.
+        free: the dotted keys of what may differ.
     """
-    found = list(differences(then, now))
-    if found and not any(differences(then, now, lacking=True)):
+    found = list(differences(then, now, free=free))
+    if found and not any(differences(then, now, lacking=True, free=free)):
         completed = complete(then)
-        return list(differences(completed, now)) if completed else found
+        return list(differences(completed, now, free=free)) if completed else found
     return found
 
 
-def differences(then: Any, now: Any, key: str = "", lacking: bool = False) -> Iterator[str]:
+def differences(then: Any, now: Any, key: str = "", lacking: bool = False, free: Collection[str] = ()) -> Iterator[str]:
     """The keys in which two configurations differ, where that changes results, with both values.
 
     Args:
@@ -71,15 +72,18 @@ def differences(then: Any, now: Any, key: str = "", lacking: bool = False) -> It
         now: the other.
         key: the dotted key of both, if they are parts.
         lacking: pass over options that only one of them has, rather than take them for null in the other.
+        free: the dotted keys of what may differ.
     """
     group, _, option = key.partition(".")
+    if key in free:
+        return
     if group == "trainer" and option.partition(".")[0] in CIRCUMSTANCES:
         return
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys([*then, *now]):
             if not lacking or (name in then and name in now):
                 inside = key if name in ("class_path", "init_args") else f"{key}.{name}".lstrip(".")
-                yield from differences(then.get(name), now.get(name), inside, lacking)
+                yield from differences(then.get(name), now.get(name), inside, lacking, free)
     elif then != now:
         yield f"{key} {_short(then)}, now {_short(now)}"
 

@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import yaml
 
+from fedqcl.cli.lightning import whole_config
 from fedqcl.cli.main import main
 from fedqcl.errors import ClientError, InputError, RankError
+from fedqcl.run import pictures
 from fedqcl.trainer import FederatedTrainer
 from fedqcl.version import __version__
 from tests.helpers.methods import shipped_methods
@@ -210,9 +213,12 @@ def test_a_mistake_without_a_config(cli: Cli, words: str, start: str) -> None:
 def test_a_run_that_a_script_made_has_no_config(cli: Cli) -> None:
     Path("runs/x").mkdir(parents=True)
     Path("runs/x/config.yaml").touch()
-    for command in ("test", "fit"):
-        line = "ckpt_path: runs/x/config.yaml is empty, as of a run made from Python; go on there, or give --config too"
-        assert cli(command, "--ckpt_path", "runs/x").err == f"fedqcl {command}: error: {line}\n"
+    line = "ckpt_path: runs/x/config.yaml is empty, as of a run made from Python; go on there"
+    assert cli("fit", "--ckpt_path", "runs/x").err == f"fedqcl fit: error: {line}\n"
+    assert cli("test", "--ckpt_path", "runs/x").err == f"fedqcl test: error: {line}, or give --config as well\n"
+    for words in (["--ckpt_path", "runs/x"], ["--ckpt_path", "auto", "--trainer.name", "x"]):
+        line = "ckpt_path: runs/x was made from Python; go on with it there"
+        assert cli("fit", "--config", "quickstart", *words).err == f"fedqcl fit: error: {line}\n"
 
 
 def test_a_run_of_a_command(cli: Cli, calls: list[tuple[Any, ...]]) -> None:
@@ -243,6 +249,23 @@ def test_a_run_that_is_gone_on_with_brings_its_config(cli: Cli, calls: list[tupl
     assert (trainer.rounds, trainer.devices, arguments) == (3, 3, {"ckpt_path": place})
 
 
+@pytest.mark.parametrize("ckpt_path", ["runs/x", "auto"])
+def test_a_run_is_not_gone_on_with_on_edited_images(cli: Cli, ckpt_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "plot_run", lambda path: [])
+    x, y = np.arange(64, dtype=np.uint8).reshape(16, 2, 2), np.arange(16) % 2
+    np.savez("mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    source = ["--data.source", "Npz", "--data.source.path", "mine.npz", "--data.tasks", "1", "--data.num_clients", "1"]
+    words = ["fit", "--config", "quickstart", *source, "--trainer.rounds", "1", "--trainer.devices", "1"]
+    assert cli(*words, "--trainer.name", "x").status == 0
+    assert cli(*words, "--ckpt_path", ckpt_path).out == "runs/x has finished: nothing to go on with\n"
+    np.savez("mine.npz", x_train=x, y_train=y, x_test=x ^ 1, y_test=y)
+    line = (
+        "ckpt_path: the images or labels are not those that runs/x was started with; "
+        "put them back, or start a new run without ckpt_path"
+    )
+    assert cli(*words, "--ckpt_path", ckpt_path) == (2, "", f"fedqcl fit: error: {line}\n")
+
+
 @pytest.mark.parametrize("command", ["validate", "test"])
 def test_a_run_of_a_command_on_a_finished_run(cli: Cli, calls: list[tuple[Any, ...]], command: str) -> None:
     assert cli("fit", "--config", "quickstart", "--trainer.rounds", "3").status == 0
@@ -251,6 +274,32 @@ def test_a_run_of_a_command_on_a_finished_run(cli: Cli, calls: list[tuple[Any, .
     assert cli(command, "--ckpt_path", "run").status == 0
     name, trainer, _, _, arguments = calls[1]
     assert (name, trainer.rounds, arguments) == (command, 3, {"ckpt_path": "run"})
+
+
+@pytest.mark.parametrize("command", ["validate", "test"])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--model.method ER", "model.method fedqcl.methods.FedQCL, now fedqcl.methods.ER, model.method.V 100.0, now"),
+        ("--config cifar10 --config quickstart --data.alpha 3", "data.alpha 1.0, now 3.0, data.augment None, now"),
+        ("--seed_everything 4", "seed_everything 0, now 4; leave --config and other options out, as the run has its"),
+    ],
+)
+def test_a_model_is_not_evaluated_as_another(cli: Cli, command: str, words: str, line: str) -> None:
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text(yaml.safe_dump(whole_config(["--config=quickstart"])))
+    given = ["--trainer.rounds", "3", "--data.source.test_fraction", "0.5", *words.split()]
+    status, out, err = cli(command, "--ckpt_path", "run", *given)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"fedqcl {command}: error: ckpt_path: run has another configuration: {line}")
+
+
+def test_a_model_is_evaluated_by_other_means_and_on_other_images(cli: Cli) -> None:
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text(yaml.safe_dump(whole_config(["--config=quickstart"])))
+    words = ["--trainer.threads", "2", "--data.source", "Npz", "--data.source.path", "mine.npz"]
+    line = "fedqcl test: error: data.source.path: there is no file mine.npz\n"
+    assert cli("test", "--ckpt_path", "run", *words) == (2, "", line)
 
 
 def test_a_method_of_one_s_own_in_the_working_folder(

@@ -16,6 +16,15 @@ def test_what_makes_no_difference_may_differ() -> None:
     assert list(differences(then, now)) == ["trainer.rounds 5, now 6"]
 
 
+def test_what_is_free_may_differ() -> None:
+    then, now = ({"data": {"source": {"class_path": name}, "alpha": 1, "newer": 1}} for name in "AB")
+    whole = {"data": then["data"].copy()}
+    del then["data"]["newer"]
+    assert changes(then, now, lambda config: whole, free=["data.source"]) == []
+    now["data"]["alpha"] = 2
+    assert changes(then, now, lambda config: whole, free=["data.source"])[0] == "data.alpha 1, now 2"
+
+
 def test_the_options_of_a_class_go_by_its_key() -> None:
     then = {"model": {"method": {"class_path": "A", "init_args": {"V": 1}}}}
     now = {"model": {"method": {"class_path": "B", "init_args": {"V": 2}}}}
