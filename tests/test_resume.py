@@ -106,6 +106,32 @@ def test_a_full_disk_of_one_rank_costs_checkpoints_and_not_the_run(whole: dict[s
     assert outcome(tmp_path / "x") == whole
 
 
+ENDED_AT_ONCE = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.helpers.small import small_trainer
+from tests.helpers.stopped import Tripwire, fit
+
+def ask_and_stay(record):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+
+for name, round in (("none", 0), ("some", 2)):
+    if not os.fork():
+        fit(small_trainer(Path(sys.argv[1]), name=name, grace=0.1, logger=Tripwire(0, round, ask_and_stay)))
+    os.wait()
+"""
+
+
+def test_what_is_said_of_checkpoints_when_the_run_ends_at_once(tmp_path: Path) -> None:
+    none, some = run_python("-c", ENDED_AT_ONCE, str(tmp_path)).stderr.splitlines()
+    said = "fedqcl: ended by SIGTERM, could not stop within 0.1 s: "
+    assert none == f"{said}there is no checkpoint to go on from"
+    assert some == f"{said}the last checkpoint stands, and ckpt_path='{tmp_path / 'some'}' goes on from it"
+    assert not (tmp_path / "none" / "checkpoints").exists()
+    assert checkpoints(tmp_path / "some")[-1] == "task-01-round-02"
+
+
 def test_partial_participation(tmp_path: Path) -> None:
     fit(small_trainer(tmp_path, name="whole", participation=0.4))
     stopped(small_trainer(tmp_path, name="x", participation=0.4), 1, 0)
