@@ -8,6 +8,9 @@ from pathlib import Path
 
 from fedqcl.errors import InputError
 
+# torch.save makes a RuntimeError of whatever the disk has against it, in words of where in PyTorch that was noticed.
+OF_TORCH_SAVE = ("writ", "inline_container", "iostream")
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
@@ -18,15 +21,22 @@ def writing(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        why = error.strerror or str(error)
-    except RuntimeError as error:  # how torch.save tells of it
-        if "writ" not in str(error) and "inline_container" not in str(error):
+    except (OSError, RuntimeError) as error:
+        why = refusal(error)
+        if not why:
             raise
-        why = "no space left, or another failure of the disk"
     else:
         return
     raise InputError(f"trainer.root: cannot write {path}: {why}; make room or choose another root")
+
+
+def refusal(error: Exception) -> str:
+    """What the disk had against a write; nothing if the error is of another kind."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, RuntimeError) and any(word in str(error) for word in OF_TORCH_SAVE):
+        return "no space left, or another failure of the disk"
+    return ""
 
 
 def replace(path: Path, text: str) -> None:
