@@ -15,8 +15,7 @@ from fedqcl.checkpoint.directory import Checkpoints, name_after, publish, write_
 from fedqcl.checkpoint.state import RunState
 from fedqcl.engine.averaging import all_reduce, gather
 from fedqcl.engine.pulse import busy
-from fedqcl.errors import Interrupted
-from fedqcl.run.writing import refusal
+from fedqcl.errors import Interrupted, refusal
 from fedqcl.schedule import Position, Schedule
 
 # A file that one machine has written may take a minute to show up on another, as names are cached.

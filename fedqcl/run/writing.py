@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedqcl.errors import InputError
-
-# torch.save makes a RuntimeError of whatever the disk has against it, in words of where in PyTorch that was noticed.
-OF_TORCH_SAVE = ("writ", "inline_container", "iostream")
+from fedqcl.errors import InputError, refusal
 
 
 @contextmanager
@@ -28,15 +25,6 @@ def writing(path: Path) -> Iterator[None]:
     else:
         return
     raise InputError(f"trainer.root: cannot write {path}: {why}; make room or choose another root")
-
-
-def refusal(error: Exception) -> str:
-    """What the disk had against a write; nothing if the error is of another kind."""
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    if isinstance(error, RuntimeError) and any(word in str(error) for word in OF_TORCH_SAVE):
-        return "no space left, or another failure of the disk"
-    return ""
 
 
 def replace(path: Path, text: str) -> None:
