@@ -13,6 +13,7 @@ from lightning.fabric import Fabric
 
 from fedqcl import loop
 from fedqcl.checkpoint import CheckpointKeeper, RunState, Start, save_model
+from fedqcl.checkpoint.directory import Checkpoints
 from fedqcl.costs import Costs
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
@@ -104,12 +105,11 @@ class Fitting:
             return self.folder.read_summary()
         try:
             at_once, first = partial(_start_again, self.fabric), self.fabric.is_global_zero
-            with Interruption(self.options.grace, log.say, at_once, first) as asked:
+            with Interruption(self.options.grace, log.say, at_once, first, self._standing) as asked:
                 summary = self._train(lambda: asked.signal)
         except Interrupted as stop:
             log.stop()
-            again = f"`fedqcl fit --ckpt_path {start.folder}`" if self.options.config else f"ckpt_path='{start.folder}'"
-            log.say(f"stopped by {stop.signal.name}: {again} goes on with it")
+            log.say(f"stopped by {stop.signal.name}: {self._again()} goes on with it")
             stop.status = _start_again(self.fabric, stop.signal) or stop.status
             return stop if self.fabric.is_global_zero else {}
         except BaseException:
@@ -118,6 +118,17 @@ class Fitting:
         with meeting():
             self.fabric.barrier()
         return summary
+
+    def _again(self) -> str:
+        """What goes on with the run."""
+        folder = self.start.folder
+        return f"`fedqcl fit --ckpt_path {folder}`" if self.options.config else f"ckpt_path='{folder}'"
+
+    def _standing(self) -> str:
+        """What is left of the run if it ends at once."""
+        if Checkpoints(self.folder.checkpoints).all():
+            return f"the last checkpoint stands, and {self._again()} goes on from it"
+        return "there is no checkpoint to go on from"
 
     def _train(self, asked_to_stop: Callable[[], int]) -> dict[str, Any]:
         options, data, log, start = self.options, self.data, self.log, self.start

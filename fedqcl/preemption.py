@@ -52,6 +52,7 @@ class Interruption:
         say: shows the user a line.
         at_once: called with the first signal before the process ends so; a status to end with in place of the usual.
         first: whether this is the first rank, which says so when it ends at once.
+        standing: what the first rank says then of what is left of the run.
 
     Attributes:
         signal: the first signal, 0 before it.
@@ -63,11 +64,13 @@ class Interruption:
         say: Callable[[str], None] = print,
         at_once: Callable[[int], int] = lambda signum: 0,
         first: bool = True,
+        standing: Callable[[], str] = lambda: "nothing is saved",
     ) -> None:
         self.grace = grace
         self.say = say
         self.at_once = at_once
         self.first = first
+        self.standing = standing
         self.signal = 0
 
     def __enter__(self) -> Interruption:
@@ -116,7 +119,7 @@ class Interruption:
 
     def _leave(self, why: str) -> None:
         if self.first:
-            self._say_at_once(f"fedqcl: ended by {self._name()}, {why}: the last checkpoint stands\n")
+            self._say_at_once(f"fedqcl: ended by {self._name()}, {why}: {self.standing()}\n")
         else:
             time.sleep(AFTER_FIRST_SECONDS)
         os._exit(self.at_once(self.signal) or 128 + self.signal)

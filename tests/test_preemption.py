@@ -82,7 +82,7 @@ def test_the_grace_time_ends_the_process() -> None:
     assert 0.3 <= time.monotonic() - since < 10
     assert process.returncode == 128 + signal.SIGTERM
     assert out == "SIGTERM: stopping when this round ends; a second one stops it at once\n"
-    assert err == "fedqcl: ended by SIGTERM, could not stop within 0.3 s: the last checkpoint stands\n"
+    assert err == "fedqcl: ended by SIGTERM, could not stop within 0.3 s: nothing is saved\n"
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:
@@ -93,7 +93,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGINT
-    assert err == "fedqcl: ended by SIGINT, asked twice: the last checkpoint stands\n"
+    assert err == "fedqcl: ended by SIGINT, asked twice: nothing is saved\n"
 
 
 def test_another_rank_leaves_in_silence_and_after_the_first() -> None:

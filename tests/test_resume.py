@@ -104,8 +104,36 @@ fit(small_trainer(Path(sys.argv[1]), name="x", devices=2, console="normal"))
 def test_a_full_disk_of_one_rank_costs_checkpoints_and_not_the_run(whole: dict[str, Any], tmp_path: Path) -> None:
     result = run_python("-c", FULL_DISK, str(tmp_path))
     assert result.returncode == 0, result.stderr
-    assert result.stdout.count("no checkpoint: [Errno 28] No space left on device; the last one stands") == 3
+    assert (
+        result.stdout.count(": No space left on device; make room for the next one; task-01-round-03 still stands") == 3
+    )
     assert outcome(tmp_path / "x") == whole
+
+
+ENDED_AT_ONCE = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.helpers.small import small_trainer
+from tests.helpers.stopped import Tripwire, fit
+
+def ask_and_stay(record):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+
+for name, round in (("none", 0), ("some", 2)):
+    if not os.fork():
+        fit(small_trainer(Path(sys.argv[1]), name=name, grace=0.1, logger=Tripwire(0, round, ask_and_stay)))
+    os.wait()
+"""
+
+
+def test_what_is_said_of_checkpoints_when_the_run_ends_at_once(tmp_path: Path) -> None:
+    none, some = run_python("-c", ENDED_AT_ONCE, str(tmp_path)).stderr.splitlines()
+    said = "fedqcl: ended by SIGTERM, could not stop within 0.1 s: "
+    assert none == f"{said}there is no checkpoint to go on from"
+    assert some == f"{said}the last checkpoint stands, and ckpt_path='{tmp_path / 'some'}' goes on from it"
+    assert not (tmp_path / "none" / "checkpoints").exists()
+    assert checkpoints(tmp_path / "some")[-1] == "task-01-round-02"
 
 
 def test_partial_participation(tmp_path: Path) -> None:

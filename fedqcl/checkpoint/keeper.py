@@ -15,7 +15,7 @@ from fedqcl.checkpoint.directory import Checkpoints, name_after, publish, write_
 from fedqcl.checkpoint.state import RunState
 from fedqcl.engine.averaging import all_reduce, gather
 from fedqcl.engine.pulse import busy
-from fedqcl.errors import Interrupted
+from fedqcl.errors import Interrupted, refusal
 from fedqcl.schedule import Position, Schedule
 
 # A file that one machine has written may take a minute to show up on another, as names are cached.
@@ -137,13 +137,24 @@ class CheckpointKeeper(Keeper):
         self._writing = None
         if failure and self._fabric.is_global_zero:
             self.checkpoints.remove_drafts()
-            self._say(f"no checkpoint: {failure}; the last one stands")
+            self._say(f"no checkpoint at {self._place()}: {failure}; {self._standing()}")
         return signal
 
     def clear(self) -> None:
         """Remove the checkpoints: the run has finished."""
         if self._fabric.is_global_zero:
             self.checkpoints.clear()
+
+    def _place(self) -> Path:
+        """Where the checkpoint of this position is to be."""
+        task, round = self.position
+        name = name_after(task, round - 1) if round else name_after(task - 1, self.schedule.rounds - 1)
+        return self.checkpoints.path / name
+
+    def _standing(self) -> str:
+        """What there is to go on from without it."""
+        before = self.checkpoints.all()
+        return f"{before[-1].name} still stands" if before else "there is none before it"
 
     def _highest(self, *values: int) -> list[int]:
         """The highest of each value over the ranks."""
@@ -153,13 +164,12 @@ class CheckpointKeeper(Keeper):
         return highest
 
     def _write(self) -> _Writing:
-        task, round = self.position
-        name = name_after(task, round - 1) if round else name_after(task - 1, self.schedule.rounds - 1)
-        draft = self.checkpoints.path / f".{name}.{self._token}"
+        place = self._place()
+        draft = place.with_name(f".{place.name}.{self._token}")
         files = self.state.files(self.position)
 
         def publish_it(cancelled: Event) -> None:
-            publish(draft, self.checkpoints.path / name, self._fabric.world_size, cancelled)
+            publish(draft, place, self._fabric.world_size, cancelled)
             with suppress(OSError):  # the checkpoint stands; older ones go when the next one does
                 self.checkpoints.prune()
 
@@ -212,6 +222,7 @@ class _Writing:
     def _failure(self) -> str:
         if self._error is None:
             return ""
-        if not isinstance(self._error, OSError | RuntimeError):  # torch.save tells of a full disk as a RuntimeError
+        why = refusal(self._error)
+        if not why:
             raise self._error
-        return str(self._error).strip().splitlines()[0]
+        return f"{why}; make room for the next one"

@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import tempfile
-import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -297,7 +296,6 @@ def _prepare_libraries() -> None:
     """Keep remarks that are no concern of the user's off the console, and let YAML write numbers of our types."""
     # Lightning 2.6 calls jsonargparse in ways that jsonargparse has deprecated.
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")
-    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")
     for name in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.WARNING)
     # jsonargparse parses a Count to a subclass of int, and hands it on as such if another class takes a plain int.

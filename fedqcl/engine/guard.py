@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from lightning.fabric import Fabric
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
-from fedqcl.engine.launcher import ScriptLauncher
+from fedqcl.engine.launcher import GRACE_SECONDS, ScriptLauncher
 from fedqcl.engine.pulse import PULSE, LostContactError
 from fedqcl.engine.strategy import FederatedStrategy
 from fedqcl.errors import RankError, account
@@ -31,7 +31,8 @@ from fedqcl.errors import RankError, account
 Job = Callable[[Fabric], Any]
 
 NOTE_SECONDS = 5.0
-GRACE_SECONDS = 20.0
+# So long the process that waits for all ranks has to find the one that has ended.
+FIND_SECONDS = 1.0
 PULSE_SECONDS = 1.0
 
 
@@ -257,12 +258,11 @@ class Member:
             sys.stderr.write(f"{text}\n")
 
     def _wait_for_the_end(self) -> None:
-        """Let the process that waits for all ranks find the one that ended without a note, and end this one for it.
+        """Let the process that waits for all ranks find the one that ended without a note.
 
         Were this one to end as soon, it would be taken for the cause.
         """
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        time.sleep(NOTE_SECONDS)
+        time.sleep(FIND_SECONDS)
 
     def _leave(self, status: int) -> NoReturn:
         if isinstance(self.strategy.launcher, ScriptLauncher):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Literal
 
 import torch
@@ -57,13 +58,16 @@ def make_fabric(
     if start_method == "auto":
         start_method = "popen" if slurm or num_nodes > 1 or not _can_fork() else "fork"
     alone = devices * num_nodes == 1
-    return Fabric(
-        accelerator="cuda" if cuda else "cpu",
-        devices=int(devices),  # Lightning takes no subclass of int, which a checked number is
-        num_nodes=int(num_nodes),
-        precision=precision,
-        strategy="auto" if alone else FederatedStrategy(start_method=start_method),
-    )
+    with warnings.catch_warnings():
+        # One process of a machine with Slurm is no mistake; more tasks than were started have been refused by now.
+        warnings.filterwarnings("ignore", message=".*`srun` command is available")
+        return Fabric(
+            accelerator="cuda" if cuda else "cpu",
+            devices=int(devices),  # Lightning takes no subclass of int, which a checked number is
+            num_nodes=int(num_nodes),
+            precision=precision,
+            strategy="auto" if alone else FederatedStrategy(start_method=start_method),
+        )
 
 
 def _cores() -> int:

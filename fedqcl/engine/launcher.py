@@ -9,13 +9,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork, _MultiProcessingLauncher
 from lightning.fabric.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
+from torch.multiprocessing.spawn import start_processes
 
 from fedqcl.orphans import die_with
 
 LAUNCHER = "FEDQCL_LAUNCHER"
 POLL_SECONDS = 0.2
+# So long ranks have to end by themselves when another has failed: what they have open they close in good order.
+GRACE_SECONDS = 20.0
 
 OnEnd = Callable[[int, int], None]
 
@@ -62,6 +67,35 @@ class ScriptLauncher(_SubprocessScriptLauncher):
             process.kill()
         for process in self.procs:
             process.wait()
+
+
+class ForkLauncher(_MultiProcessingLauncher):
+    """Forks the ranks; when one has failed, the others have some time to notice, and are then killed.
+
+    PyTorch would send them a SIGTERM, and a rank takes that for somebody's wish to stop.
+    """
+
+    _strategy: DDPStrategy
+
+    def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the function on every rank; what it returns on the first."""
+        _check_bad_cuda_fork()
+        environment = self._strategy.cluster_environment
+        assert environment is not None
+        os.environ["MASTER_PORT"] = str(environment.main_port)
+        results = multiprocessing.get_context("fork").SimpleQueue()
+        ranks = start_processes(
+            self._wrapping_function,
+            args=(function, args, kwargs, results),
+            nprocs=self._strategy.num_processes,
+            start_method="fork",
+            join=False,
+        )
+        for process in ranks.processes:
+            process.terminate = process.kill
+        while not ranks.join(grace_period=GRACE_SECONDS):
+            pass
+        return results.get()
 
 
 def die_with_launcher(start_method: str) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.rendezvous import rendezvous
 
-from fedqcl.engine.launcher import ScriptLauncher, die_with_launcher
+from fedqcl.engine.launcher import ForkLauncher, ScriptLauncher, die_with_launcher
 from fedqcl.engine.pulse import meeting
 
 JOIN_TIMEOUT = timedelta(minutes=30)
@@ -49,10 +49,11 @@ class FederatedStrategy(DDPStrategy):
         return module
 
     def _configure_launcher(self) -> None:
-        super()._configure_launcher()
+        assert self.cluster_environment is not None
         if self._start_method == "popen":
-            assert self.cluster_environment is not None
             self._launcher = ScriptLauncher(self.cluster_environment, self.num_processes, self.num_nodes)
+        else:
+            self._launcher = ForkLauncher(self, start_method="fork")
 
     def _setup_distributed(self) -> None:
         die_with_launcher(self._start_method)

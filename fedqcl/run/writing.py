@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedqcl.errors import InputError
+from fedqcl.errors import InputError, refusal
 
 
 @contextmanager
@@ -18,12 +18,10 @@ def writing(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        why = error.strerror or str(error)
-    except RuntimeError as error:  # how torch.save tells of it
-        if "writ" not in str(error) and "inline_container" not in str(error):
+    except (OSError, RuntimeError) as error:
+        why = refusal(error)
+        if not why:
             raise
-        why = "no space left, or another failure of the disk"
     else:
         return
     raise InputError(f"trainer.root: cannot write {path}: {why}; make room or choose another root")

@@ -13,6 +13,7 @@ from fedqcl.errors import Interrupted
 from fedqcl.methods import FedAvg
 from fedqcl.schedule import Schedule
 from tests.checkpoint.test_state import state
+from tests.run.test_writing import no_file_above
 
 SCHEDULE = Schedule(num_tasks=3, rounds=4, num_clients=3, participation=1.0, seed=0)
 
@@ -103,13 +104,25 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path: Path, monkeypa
         kept.keeper.reach(0, 2)
         kept.keeper.reach(0, 3)
         kept.keeper.settle()
-    line = "no checkpoint: [Errno 28] No space left on device; the last one stands"
-    assert kept.said == [line, line]
+    line = "no checkpoint at {}: No space left on device; make room for the next one; task-01-round-01 still stands"
+    assert kept.said == [line.format(kept.path / name) for name in ("task-01-round-02", "task-01-round-03")]
     assert kept.names() == ["task-01-round-01"]
     kept.keeper.reach(1, 0)
     kept.keeper.settle()
     assert kept.names() == ["task-01-round-01", "task-01-round-04"]
     assert len(kept.said) == 2
+
+
+def test_a_first_checkpoint_that_does_not_fit(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    with no_file_above(1000):  # which PyTorch tells of in words of its own
+        kept.keeper.reach(0, 1)
+        kept.keeper.settle()
+    assert kept.said == [
+        f"no checkpoint at {kept.path / 'task-01-round-01'}: no space left, or another failure of the disk; "
+        "make room for the next one; there is none before it"
+    ]
+    assert kept.names() == []
 
 
 def test_a_mistake_in_the_program_is_not_taken_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

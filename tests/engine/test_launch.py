@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments import SLURMEnvironment
 
 from fedqcl.engine import FederatedStrategy
 from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
@@ -49,6 +52,21 @@ def test_auto_takes_the_cores_of_the_machine_where_nobody_says_which_may_be_used
 def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert fabric("auto", devices=1).device == torch.device("cpu")
+
+
+def test_one_process_where_slurm_is_installed_is_no_matter_for_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.warns(UserWarning, match="srun"):
+        SLURMEnvironment.detect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        filters = list(warnings.filters)
+        fabric()
+        assert list(warnings.filters) == filters
 
 
 def test_gpus_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
