@@ -18,7 +18,7 @@ from fedqcl.costs import Costs
 from fedqcl.data import FederatedData
 from fedqcl.engine import Engine
 from fedqcl.engine.faults import Faults
-from fedqcl.engine.launch import describe
+from fedqcl.engine.launch import cautions, describe
 from fedqcl.engine.memory import Footprint, check_memory, peak_memory
 from fedqcl.engine.pulse import busy, meeting
 from fedqcl.engine.rules import Personal, Rules, Weighting
@@ -141,7 +141,7 @@ class Fitting:
         schedule = Schedule(data.spec.num_tasks, options.rounds, data.num_clients, options.participation, data.seed)
         with busy():
             log.start(info, start.run_id, schedule.rounds_before(start.position))
-        for line in [*data.cautions(), *self.learner.cautions(engine.server.net)]:
+        for line in [*cautions(self.fabric), *data.cautions(), *self.learner.cautions(engine.server.net)]:
             log.warn(line)
         tracker = Tracker(evaluator, log, schedule, Costs(engine), options.started)
         state = RunState(engine, tracker)

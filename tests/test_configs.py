@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from fedqcl.cli.configs import read_config, shipped_configs, shipped_folder
-from fedqcl.cli.lightning import FederatedCLI
+from fedqcl.cli.lightning import FederatedCLI, whole_config
 from fedqcl.data import sources
 from fedqcl.methods import FedQCL
 from fedqcl.models import ResNet18, SmallResNet
@@ -81,6 +81,30 @@ def test_a_preset_says_the_last_word_and_no_other(preset: str, data: str) -> Non
     kept = [key for key in before.keys() - said.keys() if key.startswith(("data.augment.", "model.method."))]
     for key in kept if said.get("model.method") != "FedAvg" else []:
         assert held(cli, key) == before[key], key
+
+
+@pytest.mark.parametrize(
+    "kind", [("paper/cifar100", "fair/cifar100"), ("authors", "faithful"), ("joint", "independent")]
+)
+def test_of_two_presets_of_a_kind_the_later_counts(kind: tuple[str, str]) -> None:
+    def config(*presets: str) -> dict[str, Any]:
+        return whole_config(["--config=cifar100.yaml", *[f"--config=presets/{preset}.yaml" for preset in presets]])
+
+    one, other = kind
+    assert config(one, other) == config(other) != config(one) == config(other, one)
+
+
+@pytest.mark.parametrize("rated", ["paper", "fair"])
+@pytest.mark.parametrize("presets", [["authors"], ["faithful"], ["authors", "faithful"]])
+def test_V_multiplies_the_rate_once_whatever_follows_it(rated: str, presets: list[str]) -> None:
+    words = [
+        f"--config={name}" for name in ("cifar100", f"presets/{rated}/cifar100", *(f"presets/{p}" for p in presets))
+    ]
+    cli = FederatedCLI("fit", words)
+    method = cli.model.method
+    assert isinstance(method, FedQCL)
+    divided_by = {"none": 1, "V": method.V}[method.normalise]
+    assert held(cli, "model.optimizer.lr") * method.V / divided_by == pytest.approx(0.005 * 200)
 
 
 def test_faithful_is_the_default_wherever_the_authors_code_differs() -> None:

@@ -184,7 +184,7 @@ class FederatedData(LightningDataModule):
         return "validation" if self.validation > 0 else "test"
 
     def cautions(self) -> list[str]:
-        """What makes a run's accuracies mean less than they seem to, a line each."""
+        """What makes a run, or its accuracies, mean less than it seems to, a line each."""
         assert self.spec is not None
         part = self.evaluated_on
         counts = np.bincount(self._evaluated(part).y, minlength=self.spec.num_classes)
@@ -193,6 +193,12 @@ class FederatedData(LightningDataModule):
         lines = [f"no {part} images of class {shortlist(untested)}: left out of accuracies"] if untested else []
         if alone and self.scenario == "task":
             lines.append(f"only one class in task {shortlist(alone)}: no image can be wrong where its task is known")
+        size = int(np.median([len(shard) for task in self.shards for shard in task if len(shard)]))
+        if self.batch_size > 2 * size:
+            lines.append(
+                f"data.batch_size: {self.batch_size} is more than twice the median shard's size, {size}: most of a "
+                "batch is the same images again; lower it"
+            )
         return lines
 
     def task_classes(self) -> list[list[str]]:

@@ -36,7 +36,8 @@ def make_fabric(
         num_clients: ``N``.
 
     Raises:
-        InputError: devices that are not there, or that Slurm has not started; or this process is a rank already.
+        InputError: devices that are not there, that Slurm has not started, or more than there are clients; or this
+            process is a rank already.
     """
     if dist.is_initialized():
         raise InputError("trainer.devices: this process is a rank of an earlier run; make each run in a new process")
@@ -45,29 +46,54 @@ def make_fabric(
     if cuda and available == 0:
         raise InputError("trainer.accelerator: no CUDA device is visible; choose cpu, or auto")
     slurm = allocation()
+    nodes = slurm.nodes if slurm else 1 if num_nodes == "auto" else num_nodes
+    usable = max(1, min(available, num_clients // nodes))
     if slurm:
         if cuda:
-            check_gpus(available, min(available, num_clients), slurm, chosen=devices != "auto")
-        devices, num_nodes = devices_and_nodes(devices, num_nodes, slurm)
+            check_gpus(available, usable, slurm, chosen=devices != "auto")
+        devices, nodes = devices_and_nodes(devices, num_nodes, slurm)
     if devices == "auto":
-        devices = min(available, num_clients)
+        devices = usable
     elif cuda and devices > available:
         raise InputError(f"trainer.devices: {devices} GPUs were asked for and {available} are visible")
-    if num_nodes == "auto":
-        num_nodes = 1
+    _check_ranks(devices * nodes, num_clients, nodes, of_slurm=slurm is not None)
     if start_method == "auto":
-        start_method = "popen" if slurm or num_nodes > 1 or not _can_fork() else "fork"
-    alone = devices * num_nodes == 1
+        start_method = "popen" if slurm or nodes > 1 or not _can_fork() else "fork"
+    alone = devices * nodes == 1
     with warnings.catch_warnings():
         # One process of a machine with Slurm is no mistake; more tasks than were started have been refused by now.
         warnings.filterwarnings("ignore", message=".*`srun` command is available")
         return Fabric(
             accelerator="cuda" if cuda else "cpu",
             devices=int(devices),  # Lightning takes no subclass of int, which a checked number is
-            num_nodes=int(num_nodes),
+            num_nodes=int(nodes),
             precision=precision,
             strategy="auto" if alone else FederatedStrategy(start_method=start_method),
         )
+
+
+def _check_ranks(ranks: int, num_clients: int, nodes: int, of_slurm: bool) -> None:
+    """Refuse ranks that no client could be dealt to."""
+    if ranks <= num_clients:
+        return
+    lower = "it" if nodes == 1 else "it or trainer.num_nodes"
+    if of_slurm:
+        lower = "`#SBATCH --ntasks-per-node`" if nodes == 1 else "`#SBATCH --ntasks-per-node` or `#SBATCH --nodes`"
+    raise InputError(
+        f"trainer.devices: {ranks} ranks for {num_clients} client{'s' * (num_clients > 1)} would leave some with "
+        f"nothing to do; lower {lower}, or raise data.num_clients"
+    )
+
+
+def cautions(fabric: Fabric) -> list[str]:
+    """What slows the ranks down, a line each."""
+    # Slurm binds each rank to cores of its own, which are not all that the ranks of a machine have.
+    if fabric.device.type == "cuda" or not isinstance(fabric.strategy, FederatedStrategy) or allocation():
+        return []
+    ranks, cores = fabric.world_size // fabric.strategy.num_nodes, _cores()
+    if ranks <= cores:
+        return []
+    return [f"trainer.devices: {ranks} CPU ranks share {cores} core{'s' * (cores > 1)}; {cores} would be as quick"]
 
 
 def _cores() -> int:

@@ -20,13 +20,17 @@ from fedqcl.engine.graphed import GraphedExecutor, can_be_captured
 from fedqcl.engine.pulse import PULSE
 from fedqcl.engine.replica import Replica
 from fedqcl.engine.rules import USUAL, Rules
-from fedqcl.engine.server import Server, copy_entries, num_values, personal_entries
+from fedqcl.engine.server import Server, copy_entries, num_bytes, num_values, personal_entries
 from fedqcl.engine.updates import Updates
 from fedqcl.errors import InputError
 from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, Stats
 from fedqcl.parts import Shard
 from fedqcl.parts.weights import Entries
+
+# Bytes of clients' states that change ranks together: whole models of many clients would not fit at once, and each by
+# itself would take a meeting of all ranks.
+MOVED_AT_ONCE = 16 * 2**20
 
 ClientHook = Callable[[nn.Module, Shard, ClientState, nn.Module], Stats]
 
@@ -137,11 +141,14 @@ class Engine:
             return
         own = self._own_clients(task)
         hosted = {i: self.clients[i] if i in self.clients else self._client_state(i) for i in own}
-        for i in sorted(gather([i for i in self.clients if i not in own])):
-            # One after another: whole models of many clients would not fit at once.
-            (state,) = gather([self.clients[i].state_dict()] if i in self.clients else [])
-            if i in hosted:
-                hosted[i].load_state_dict(state)
+        moving = sorted(gather([i for i in self.clients if i not in hosted]))
+        bytes_each = num_bytes(self.replicas[0].state.state_dict().values())
+        at_once = max(1, MOVED_AT_ONCE // max(1, bytes_each))
+        for start in range(0, len(moving), at_once):
+            part = moving[start : start + at_once]
+            for i, state in gather([(i, self.clients[i].state_dict()) for i in part if i in self.clients]):
+                if i in hosted:
+                    hosted[i].load_state_dict(state)
         self._take_in(hosted)
 
     def host_afresh(self, task: int) -> None:

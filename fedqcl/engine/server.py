@@ -24,10 +24,11 @@ def personal_entries(net: nn.Module, personal: Personal) -> dict[str, Tensor]:
         net: the net.
         personal: ``statistics``: BatchNorm's running statistics; ``model``: everything.
     """
+    if personal == "nothing":
+        return {}
     entries = federated_entries(net)
     parameters = dict(net.named_parameters())
     kept: dict[str, list[str]] = {
-        "nothing": [],
         "statistics": [name for name in entries if name not in parameters],
         "model": list(entries),
     }

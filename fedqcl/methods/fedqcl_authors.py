@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,7 @@ class FedQCLAuthors(FedQCL):
         memory: ``M``, samples a client may store.
         replay_batch: ``b``, replayed samples of every past task in a step.
         logit_matching: as in :class:`FedQCL`.
+        normalise: as in :class:`FedQCL`, so that a learning rate that goes with it means the same here.
         batch_means: the replay loss is the sum of the batches' means, in which a last, smaller batch counts as much as
             a full one; otherwise the mean times the number of batches.
         train_mode: the model just trained is measured in training mode, each batch normalised by its own statistics,
@@ -62,13 +63,14 @@ class FedQCLAuthors(FedQCL):
         memory: Count = 500,
         replay_batch: Count = 13,
         logit_matching: NonNegative = 0.5,
+        normalise: Literal["none", "V", "V+sumQ"] = "none",
         batch_means: bool = True,
         train_mode: bool = True,
         pollute: bool = True,
         trim_before_queue: bool = True,
         skip_first_task: bool = False,
     ) -> None:
-        super().__init__(V, delta, memory, replay_batch, logit_matching=logit_matching)
+        super().__init__(V, delta, memory, replay_batch, normalise=normalise, logit_matching=logit_matching)
         self.batch_means = batch_means
         self.train_mode = train_mode
         self.pollute = pollute

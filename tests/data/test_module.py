@@ -26,11 +26,23 @@ class Untested(Source):
 
 def test_accuracies_that_mean_less_than_they_seem_to() -> None:
     assert toy_data(Toy()).cautions() == []
-    data = toy_data(Untested(), tasks=[7, 1, 1])
+    data = toy_data(Untested(), tasks=[7, 1, 1], batch_size=2)
     untested, alone = data.cautions()
     assert untested == "no test images of class 3, 4, 5, 6, 7 and 1 more: left out of accuracies"
     assert alone == "only one class in task 2, 3: no image can be wrong where its task is known"
-    assert len(toy_data(Untested(), tasks=[7, 1, 1], scenario="class").cautions()) == 1
+    assert len(toy_data(Untested(), tasks=[7, 1, 1], batch_size=2, scenario="class").cautions()) == 1
+
+
+def test_batches_far_above_the_shards() -> None:
+    """24 images of a task on three clients."""
+    assert toy_data(alpha="iid", batch_size=16).cautions() == []
+    (line,) = toy_data(alpha="iid", batch_size=17).cautions()
+    assert line == (
+        "data.batch_size: 17 is more than twice the median shard's size, 8: most of a batch is the same images again; "
+        "lower it"
+    )
+    # The shards of clients without any images do not count.
+    assert toy_data(Given(np.zeros((24, 1, 1, 1), np.uint8), [0] * 24), tasks=1, alpha=1e-9).cautions()[1:] == []
 
 
 def test_any_labels_become_columns() -> None:

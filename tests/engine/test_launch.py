@@ -13,7 +13,7 @@ from lightning.fabric import Fabric
 from lightning.fabric.plugins.environments import SLURMEnvironment
 
 from fedqcl.engine import FederatedStrategy
-from fedqcl.engine.launch import describe, is_first, is_first_of_machine, make_fabric
+from fedqcl.engine.launch import cautions, describe, is_first, is_first_of_machine, make_fabric
 from fedqcl.errors import InputError
 from fedqcl.types import Count
 from tests.helpers.process import contained
@@ -28,7 +28,7 @@ def fabric(accelerator: Any = "cpu", devices: Any = "auto", num_clients: int = 5
     )
 
 
-@pytest.mark.parametrize(("devices", "num_clients", "ranks"), [("auto", 1, 1), (1, 5, 1), (3, 1, 3), (2, 5, 2)])
+@pytest.mark.parametrize(("devices", "num_clients", "ranks"), [("auto", 1, 1), (1, 5, 1), (3, 3, 3), (2, 5, 2)])
 def test_ranks_on_the_cpu(devices: Any, num_clients: int, ranks: int) -> None:
     made = fabric(devices=devices, num_clients=num_clients)
     assert made.world_size == ranks
@@ -76,6 +76,39 @@ def test_gpus_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(InputError, match=r"^trainer\.devices: 3 GPUs were asked for and 2 are visible$"):
         fabric("cuda", devices=3)
+
+
+@pytest.mark.parametrize("accelerator", ["cpu", "cuda"])
+def test_more_ranks_than_clients(accelerator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 100)
+    said = r"^trainer\.devices: 99 ranks for 5 clients would leave some with nothing to do; lower it, or raise data\."
+    with pytest.raises(InputError, match=said):
+        fabric(accelerator, devices=99)
+    with pytest.raises(
+        InputError, match=r"^trainer\.devices: 6 ranks for 5 .*; lower it or trainer\.num_nodes, or raise"
+    ):
+        fabric(accelerator, devices=3, num_nodes=2)
+
+
+def test_auto_takes_no_more_ranks_than_clients_on_several_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    assert [fabric(num_clients=n, num_nodes=2).world_size for n in (2, 5, 20)] == [2, 4, 16]
+    with pytest.raises(InputError, match=r"^trainer\.devices: 2 ranks for 1 client would "):
+        fabric(num_clients=1, num_nodes=2)
+
+
+def test_more_ranks_than_cores_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+
+    def said(devices: int, num_nodes: int = 1) -> list[str]:
+        return cautions(fabric(devices=devices, num_nodes=num_nodes))
+
+    assert said(3) == ["trainer.devices: 3 CPU ranks share 2 cores; 2 would be as quick"]
+    assert said(1) == said(2) == said(2, num_nodes=2) == []
+    made = fabric(devices=3)
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_JOB_NAME", "train")
+    assert cautions(made) == []
 
 
 def test_lightning_gets_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

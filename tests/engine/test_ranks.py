@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedqcl.data import FederatedData
-from fedqcl.engine import Engine
+from fedqcl.engine import Engine, ranks
 from fedqcl.engine.rules import Rules
 from fedqcl.engine.server import federated_entries
 from fedqcl.errors import InputError
@@ -54,7 +54,9 @@ def test_there_are_seats_for_as_many_as_a_rank_ever_hosts() -> None:
     assert [len(engine.replicas) for engine in engines] == [3, 3]
 
 
-def test_clients_change_ranks_with_all_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("room", "at_once"), [(1, 1), (ranks.MOVED_AT_ONCE, 2)])
+def test_clients_change_ranks_with_all_they_have(room: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "MOVED_AT_ONCE", room)
     data = toy_data(num_clients=4)
     data.shards = [[np.arange(n) for n in sizes] for sizes in ([9, 8, 1, 2], [1, 9, 2, 8], [5, 5, 5, 5])]
     engines = [engine_of(rank, 2, data, toy_learner(queued()), rules=Rules("statistics")) for rank in range(2)]
@@ -71,7 +73,7 @@ def test_clients_change_ranks_with_all_they_have(monkeypatch: pytest.MonkeyPatch
         parts.append(items)
         together.wait()
         ours = [item for part in parts for item in part]
-        most.append(sum(isinstance(item, dict) for item in ours))
+        most.append(sum(isinstance(item, tuple) for item in ours))
         if together.wait() == 0:
             parts.clear()
         together.wait()
@@ -80,7 +82,7 @@ def test_clients_change_ranks_with_all_they_have(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("fedqcl.engine.ranks.gather", joined)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda engine: engine.start_task(1), engines))
-    assert max(most) == 1  # state on its way at a time
+    assert max(most) == at_once  # states on their way at a time, as there is room for
     assert [list(engine.clients) for engine in engines] == [[0, 1], [2, 3]]
     assert all(engine.clients is before for engine, before in zip(engines, states, strict=True))  # others refer to it
     for client, state in {**states[0], **states[1]}.items():

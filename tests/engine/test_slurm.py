@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 from fedqcl.engine.launch import make_fabric
 from fedqcl.engine.slurm import Allocation, allocation, check_gpus, devices_and_nodes
@@ -102,3 +103,20 @@ def test_a_fabric_of_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make_fabric("cpu", "auto", "auto", "32-true", "popen", num_clients=5).world_size == 1
     with pytest.raises(InputError, match=r"trainer\.devices: 2 were asked for and Slurm has started 1 on each node"):
         make_fabric("cpu", 2, "auto", "32-true", "popen", num_clients=5)
+
+
+def test_more_tasks_than_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, NTASKS=8, NNODES=2, NTASKS_PER_NODE=4, PROCID=0, LOCALID=0, NODEID=0)
+    with refused(
+        "trainer.devices: 8 ranks for 5 clients would leave some with nothing to do; lower `#SBATCH --ntasks-per-node` "
+        "or `#SBATCH --nodes`, or raise data.num_clients"
+    ):
+        make_fabric("cpu", "auto", "auto", "32-true", "popen", num_clients=5)
+    # Nor are that many asked for, to leave no GPU idle.
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    job(monkeypatch, NTASKS=2, NNODES=2, NTASKS_PER_NODE=1)
+    with refused(
+        "Slurm: 1 of 2 GPUs on each node would be used; write `#SBATCH --ntasks-per-node=2`, or give "
+        "--trainer.devices 1 to leave the others idle"
+    ):
+        make_fabric("cuda", "auto", "auto", "32-true", "popen", num_clients=5)

@@ -23,9 +23,10 @@ def runs(*options: dict[str, Any]) -> list[Any]:
     return [toy_fit(toy_learner(FedQCLAuthors(**SMALL, **o), net=Normed), toy_data())[0] for o in options]
 
 
-def test_with_all_of_it_taken_back_it_is_fedqcl() -> None:
-    (authors,) = runs(SOUND)
-    plain, _ = toy_fit(toy_learner(FedQCL(**SMALL), net=Normed), toy_data())
+@pytest.mark.parametrize("normalise", ["none", "V"])
+def test_with_all_of_it_taken_back_it_is_fedqcl(normalise: str) -> None:
+    (authors,) = runs({**SOUND, "normalise": normalise})
+    plain, _ = toy_fit(toy_learner(FedQCL(**SMALL, normalise=normalise), net=Normed), toy_data())
     for a, b in zip(authors, plain, strict=True):
         assert same(a.weights, b.weights)
         for client, state in b.clients.items():

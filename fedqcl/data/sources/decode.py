@@ -80,12 +80,15 @@ def _read(path: Path, channels: Literal[1, 3], size: int | None) -> np.ndarray:
     try:
         with Image.open(path) as file:
             if file.mode[0] in "IF":
-                raise ValueError(f"pixels of mode {file.mode} instead of 8 bits a channel")
+                bits = "16 bits" if "16" in file.mode else "more than 8 bits"
+                raise InputError(f"{path}: has pixels of {bits} (mode {file.mode}); convert it to 8 bits a channel")
             mode = "RGB" if channels == 3 else "L"
             image: Image.Image = file if file.mode == mode else file.convert(mode)
             if size is not None and image.size != (size, size):
                 image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
             pixels = np.asarray(image)
+    except InputError:
+        raise
     except UnidentifiedImageError as error:
         raise InputError(f"{path}: not an image of a known format; mend or remove the file") from error
     except Exception as error:  # Pillow's decoders raise almost anything on damaged files

@@ -85,9 +85,16 @@ def test_decode_names_the_damaged_file(tmp_path: Path, fault: str, position: int
 
 
 def test_decode_refuses_more_than_eight_bits(tmp_path: Path) -> None:
+    plain = save(tmp_path / "plain.png", np.array([[40]], np.uint8))
     deep = save(tmp_path / "deep.png", np.array([[40000]], np.uint16))
-    with pytest.raises(InputError, match=r"deep\.png: cannot be decoded \(pixels of mode I;16 instead of 8 bits"):
-        decode([deep])
+    real = save(tmp_path / "real.tif", np.array([[0.5]], np.float32))
+    said = r"deep\.png: has pixels of (16|more than 8) bits \(mode I(;16)?\); convert it to 8 bits a channel$"
+    with pytest.raises(InputError, match=said):
+        decode([plain, deep])
+    with pytest.raises(
+        InputError, match=r"real\.tif: has pixels of more than 8 bits \(mode F\); convert it to 8 bits a "
+    ):
+        decode([real])
 
 
 def test_decode_says_when_memory_does_not_suffice(tmp_path: Path) -> None:
