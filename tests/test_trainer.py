@@ -238,7 +238,7 @@ def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
 
 class Starved(FedAvg):
     def client_round(self, *_: Any) -> Any:
-        raise torch.OutOfMemoryError("no room\nfor 2 GiB")
+        raise torch.OutOfMemoryError("no room. GPU 0 has 2 GiB\nfor 2 GiB")
 
 
 def test_a_device_without_memory_is_one_line(tmp_path: Path) -> None:

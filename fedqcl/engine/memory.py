@@ -164,8 +164,9 @@ def explain_memory(error: torch.OutOfMemoryError, device: torch.device) -> Input
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         room = f", {_gib(free)} of {_gib(total)} are free"
+    wanted = first_line(error).partition(". GPU ")[0]  # torch goes on with what every process holds
     return InputError(
-        f"trainer.concurrency: {device} is out of memory{room} ({first_line(error)}); run fewer clients at once, "
+        f"trainer.concurrency: {device} is out of memory{room} ({wanted}); run fewer clients at once, "
         "choose other devices by CUDA_VISIBLE_DEVICES, or smaller batches"
     )
 
