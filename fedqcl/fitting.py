@@ -220,6 +220,7 @@ class Fitting:
             split=data.split,
             scenario=data.scenario,
             versions=_versions(),
+            evaluated_on=data.evaluated_on,
         )
 
 

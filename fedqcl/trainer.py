@@ -249,6 +249,7 @@ class FederatedTrainer:
             "config": self.config,
             "made": made,
             "problem": describe_problem(data.spec, data.labels),
+            "evaluated_on": data.evaluated_on,
             "images": digest(data.train, data.test),
         }
 

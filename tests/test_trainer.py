@@ -160,7 +160,7 @@ def test_the_same_run_again_has_the_same_weights(run: Run, tmp_path: Path) -> No
 
 def test_with_a_validation_share_the_test_images_are_left_alone(tmp_path: Path) -> None:
     result = trainer(tmp_path, rounds=1, name="x").fit(learner(), data(validation=0.25))
-    assert result["evaluated_on"] == "validation"
+    assert result["evaluated_on"] == RunFolder(tmp_path / "x").read_made_with()["evaluated_on"] == "validation"
     path = str(tmp_path / "x")
     held_out = trainer(tmp_path).validate(learner(), data(validation=0.25), path)
     assert held_out["accuracy"] == result["accuracy_matrix"][-1]

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def accuracy_figure(tasks: Sequence[int], accuracy: style.Rows, average: Sequence[float], subtitle: str = "") -> Figure:
+def accuracy_figure(
+    tasks: Sequence[int], accuracy: style.Rows, average: Sequence[float], subtitle: str = "", images: str = "test"
+) -> Figure:
     """Accuracy of each task and their average over the communication rounds.
 
     Args:
@@ -26,12 +28,13 @@ def accuracy_figure(tasks: Sequence[int], accuracy: style.Rows, average: Sequenc
         accuracy: fractions, [rounds, T].
         average: fractions, [rounds].
         subtitle: a second line below the title.
+        images: what it was measured on, ``test`` or ``validation``.
     """
-    figure, ax = _curves(tasks, "Test accuracy over the communication rounds", subtitle)
+    figure, ax = _curves(tasks, f"{images.capitalize()} accuracy over the communication rounds", subtitle)
     _lines(ax, [[100 * value for value in row] for row in accuracy])
     rounds = range(1, len(tasks) + 1)
     ax.plot(rounds, [100 * value for value in average], color=style.INK, linewidth=2.6, label="average", zorder=4)
-    ax.set_ylabel("test accuracy (%)")
+    ax.set_ylabel(f"{images} accuracy (%)")
     low = min(100 * value for row in [*accuracy, average] for value in row if not math.isnan(value))
     bottom = max(10 * math.floor(low / 10) - 2, -2)
     ax.set_ylim(bottom, 102)
@@ -57,10 +60,10 @@ def queues_figure(tasks: Sequence[int], queues: style.Rows, subtitle: str = "") 
     return figure
 
 
-def accuracy_matrix_figure(matrix: style.Rows, subtitle: str = "") -> Figure:
+def accuracy_matrix_figure(matrix: style.Rows, subtitle: str = "", images: str = "test") -> Figure:
     """The accuracy matrix as a heatmap; see :func:`draw_accuracy_matrix`."""
     figure, ax = style.square(len(matrix[0]))
-    draw_accuracy_matrix(ax, matrix, subtitle)
+    draw_accuracy_matrix(ax, matrix, subtitle, images)
     return figure
 
 
@@ -71,13 +74,14 @@ def queue_heatmap_figure(queues: style.Rows, num_tasks: int, subtitle: str = "")
     return figure
 
 
-def draw_accuracy_matrix(ax: Axes, matrix: style.Rows, subtitle: str = "") -> None:
+def draw_accuracy_matrix(ax: Axes, matrix: style.Rows, subtitle: str = "", images: str = "test") -> None:
     """Draw accuracy on task j (column) after task i (row), j <= i.
 
     Args:
         ax: where to draw.
         matrix: fractions, [t, T] with t <= T.
         subtitle: a second line below the title.
+        images: what it was measured on, ``test`` or ``validation``.
     """
     T = len(matrix[0])
     cells = [[100 * value if j <= i else math.nan for j, value in enumerate(row)] for i, row in enumerate(matrix)]
@@ -85,7 +89,8 @@ def draw_accuracy_matrix(ax: Axes, matrix: style.Rows, subtitle: str = "") -> No
     known = style.known(cells) or [0.0]
     low = min(10 * math.floor(min(known) / 10), 90)
     limits = (low, max(10 * math.ceil(max(known) / 10), low + 10))
-    style.heatmap(ax, cells, range(1, T + 1), range(1, T + 1), limits, "viridis", "test accuracy (%)", style.percent)
+    label = f"{images} accuracy (%)"
+    style.heatmap(ax, cells, range(1, T + 1), range(1, T + 1), limits, "viridis", label, style.percent)
     ax.set_xlabel("tested on task $j$")
     ax.set_ylabel("after learning task $i$")
     style.title(ax, "Accuracy matrix", subtitle)

@@ -99,7 +99,7 @@ def _figure(path: Path) -> str:
 
 
 def _runs_table(runs: Sequence[Run]) -> str:
-    names = ["run", "data", "method", "seed", *_FIGURES, "on", *_SETTINGS, "experiments"]
+    names = ["run", "data", "tested on", "method", "seed", *_FIGURES, "on", *_SETTINGS, "experiments"]
     head = "".join(f"<th><button>{html.escape(name)}</button></th>" for name in names)
     rows = "\n".join(_row(number, run) for number, run in enumerate(runs))
     return f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>"
@@ -109,7 +109,7 @@ def _row(number: int, run: Run) -> str:
     name = html.escape(run.path.resolve().name)
     cells = [
         f'<td><button data-run="{number}">{name}</button></td>',
-        *map(_cell, (run.dataset, run.method, run.seed)),
+        *map(_cell, (run.dataset, run.images, run.method, run.seed)),
         *(_number(factor * run.figure(key), digits) for key, factor, digits in _FIGURES.values()),
         _cell(run.device),
         *(_cell(run.settings.get(SHORT_NAMES[name], "")) for name in _SETTINGS),

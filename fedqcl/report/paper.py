@@ -32,7 +32,9 @@ class Printed(NamedTuple):
 
 
 def printed(run: Run) -> Printed | None:
-    """What the paper prints for a run's settings; None if it prints nothing."""
+    """What the paper prints for a run's settings; None if it prints nothing, as of runs on validation images."""
+    if run.images != "test":
+        return None
     method = _FILE["same"].get(run.method, run.method)
     settings = run.settings | {"dataset": run.dataset}
     for table in _FILE["tables"]:

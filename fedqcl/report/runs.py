@@ -62,6 +62,12 @@ class Run:
         return str(self.settings.get("model.method", ""))
 
     @property
+    def images(self) -> str:
+        """What it was tested on: ``test``, or ``validation`` and the share of the training images that was held out."""
+        part, share = self.summary.get("evaluated_on", "test"), self.settings.get("data.validation")
+        return f"{part} {share:g}" if part != "test" and is_number(share) else str(part)
+
+    @property
     def device(self) -> str:
         """What it ran on."""
         return str(self.summary.get("device", "unknown"))

@@ -46,8 +46,9 @@ class Cell:
 
     @property
     def dataset(self) -> str:
-        """The images, as the paper calls them: ``Split-CIFAR-100``."""
-        return f"Split-{DATASETS.get(self.runs[0].dataset, self.runs[0].dataset)}"
+        """The data set, as the paper calls it: ``Split-CIFAR-100``; with the images unless they are the test images."""
+        run = self.runs[0]
+        return _on(f"Split-{DATASETS.get(run.dataset, run.dataset)}", run.images)
 
     @property
     def devices(self) -> str:
@@ -62,11 +63,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Section:
-    """An experiment's part of a report.
+    """An experiment's part of a report: of its runs those that were tested on the same images.
 
     Attributes:
-        name: the experiment's.
-        title: in words.
+        name: the experiment's, with the images unless they are the test images.
+        title: in words, likewise.
         fills: what of the paper it stands for; blank for nothing.
         show: its views, such as ``sweep over V``.
         cells: its runs, in order.
@@ -137,26 +138,36 @@ def by_choice(cells: Sequence[Cell], axis: str) -> dict[object, list[Cell]]:
 
 def make_sections(runs: Sequence[Run]) -> list[Section]:
     """The experiments that runs belong to, and the runs of none, which differ in whatever settings they differ in."""
-    experiments: dict[str, list[Run]] = {}
+    experiments: dict[tuple[str, str], list[Run]] = {}
+    others: dict[str, list[Run]] = {}
     for run in runs:
         for name in run.places:
-            experiments.setdefault(name, []).append(run)
-    sections = [_section(name, members) for name, members in experiments.items()]
+            experiments.setdefault((name, run.images), []).append(run)
+        if not run.places:
+            others.setdefault(run.images, []).append(run)
+    sections = [_section(name, images, members) for (name, images), members in experiments.items()]
     sections.sort(key=lambda section: order(section.name))
-    # Without options nothing tells which runs of scripts differ in the seed alone: each stands for itself.
-    others = [
-        ({"config": run.dataset, "method": run.method or run.path.as_posix()}, run) for run in runs if not run.places
-    ]
-    if others:
-        sections.append(Section(OTHER, "Other runs", "", ["table by config", "curves", "pareto"], _cells(others)))
-    return sections
+    return [*sections, *(_other_runs(images, others[images]) for images in sorted(others))]
 
 
-def _section(name: str, runs: Sequence[Run]) -> Section:
+def _section(name: str, images: str, runs: Sequence[Run]) -> Section:
     """An experiment's section; what it is called and shows is what its file said when a run was last marked."""
     last = max(runs, key=lambda run: run.marked).places[name]
     members = [(at, run) for run in runs for at in run.places[name]["at"]]
-    return Section(name, last["title"], last["fills"], last["show"], _cells(members))
+    return Section(_on(name, images), _on(last["title"], images), last["fills"], last["show"], _cells(members))
+
+
+def _other_runs(images: str, runs: Sequence[Run]) -> Section:
+    """The section of the runs of no experiment."""
+    # Without options nothing tells which runs of scripts differ in the seed alone: each stands for itself.
+    members = [({"config": run.dataset, "method": run.method or run.path.as_posix()}, run) for run in runs]
+    show = ["table by config", "curves", "pareto"]
+    return Section(_on(OTHER, images), _on("Other runs", images), "", show, _cells(members))
+
+
+def _on(words: str, images: str) -> str:
+    """A name that says on which images runs were tested, unless it is the test images."""
+    return words if images == "test" else f"{words} on {images}"
 
 
 def _cells(members: Sequence[tuple[dict[str, Any], Run]]) -> list[Cell]:

@@ -54,6 +54,8 @@ class Console:
         plan = [f"{info.num_clients} clients", _tasks(info), f"{_count(info.rounds, 'round')} a task"]
         self._print(f"{info.method} on {info.dataset}: {', '.join(plan)}, seed {info.seed}", style="bold")
         facts = {"devices": info.devices, "memory": info.memory, "split": info.split, "folder": str(folder)}
+        if info.evaluated_on == "validation":
+            facts["tested on"] = "validation images, held out from training"
         if rounds_done:
             task, round_ = divmod(rounds_done - 1, info.rounds)
             facts["goes on"] = f"after task {task + 1}, round {round_ + 1}"
@@ -104,8 +106,9 @@ class Console:
         self._stop_bar()
         if self._level != "quiet":
             self._final_table(summary)
+        where = ", on validation images" if self._info.evaluated_on == "validation" else ""
         taken = duration(time.monotonic() - self._since)
-        self._print(f"{_figures(summary, self._known(HEADLINE))}, in {taken}", style="bold")
+        self._print(f"{_figures(summary, self._known(HEADLINE))}{where}, in {taken}", style="bold")
         if self._level != "quiet":
             self._print(_figures(summary, self._known(MORE_FIGURES)))
         places = {"files": str(folder)}

@@ -34,11 +34,12 @@ def plot_run(path: Path | str) -> list[Path]:
     if not rounds:
         raise InputError(f"{folder.metrics}: no rounds to plot; give the folder of a run")
     name = folder.path.resolve().name
+    images = folder.read_made_with().get("evaluated_on", "test")
     tasks = [int(row["task"]) for row in rounds]
     accuracy, queues = _columns(rounds, "accuracy"), _columns(rounds, "queue")
     figures = {
-        "accuracy": plots.accuracy_figure(tasks, accuracy, [row["average_accuracy"] for row in rounds], name),
-        "accuracy_matrix": plots.accuracy_matrix_figure(_last_rounds(tasks, accuracy), name),
+        "accuracy": plots.accuracy_figure(tasks, accuracy, [row["average_accuracy"] for row in rounds], name, images),
+        "accuracy_matrix": plots.accuracy_matrix_figure(_last_rounds(tasks, accuracy), name, images),
     }
     if any(not math.isnan(value) for row in queues for value in row):
         figures["queue_heatmap"] = plots.queue_heatmap_figure(_last_rounds(tasks, queues), len(accuracy[0]), name)

@@ -101,6 +101,7 @@ class RunInfo:
         scenario: ``task`` (incremental): the task of an image is known when it is classified; ``class``
             (incremental): it is not.
         memory: how much of a GPU's memory the run takes, in words; None on the CPU.
+        evaluated_on: the images it is tested on: ``test`` or ``validation``, which are held out from training.
     """
 
     name: str
@@ -116,6 +117,7 @@ class RunInfo:
     versions: dict[str, str]
     scenario: str = "task"
     memory: str | None = None
+    evaluated_on: str = "test"
 
 
 class Logger(Protocol):

@@ -86,6 +86,7 @@ class WandbLogger:
         self._say = say
         self._rounds = info.rounds
         self._tasks = len(info.tasks)
+        self._images = info.evaluated_on
         mode = (os.environ.get("WANDB_MODE") or "online") if self.mode == "auto" else self.mode
         if mode == "disabled":
             return
@@ -152,7 +153,7 @@ class WandbLogger:
             **self._position(record),
             "task/average_accuracy": record.average_accuracy,
             "task/forgetting": record.forgetting,
-            "task/accuracy_matrix": _image(accuracy_matrix_figure(matrix)),
+            "task/accuracy_matrix": _image(accuracy_matrix_figure(matrix, images=self._images)),
             "task/accuracy_table": _table(matrix),
         }
         if record.queue and len(queues) > 1:

@@ -16,6 +16,13 @@ def test_the_accuracy_matrix_shows_the_lower_triangle_in_percent() -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == ["1", "2"]
 
 
+def test_pictures_say_what_accuracy_was_measured_on() -> None:
+    assert plots.accuracy_matrix_figure([[0.9]], images="validation").axes[1].get_ylabel() == "validation accuracy (%)"
+    ax = plots.accuracy_figure([1], [[0.9]], [0.9], images="validation").axes[0]
+    assert ax.get_ylabel() == "validation accuracy (%)"
+    assert ax.get_title(loc="left") == "Validation accuracy over the communication rounds"
+
+
 def test_an_unfinished_matrix_leaves_rows_empty() -> None:
     ax = plots.accuracy_matrix_figure([[0.9, nan, nan], [0.8, 0.7, nan]]).axes[0]
     assert [text.get_text() for text in ax.texts] == ["90.0", "80.0", "70.0"]

@@ -42,6 +42,7 @@ def test_it_is_readable_without_scripts(page: Path) -> None:
     assert '<section id="e1-methods">' in text
     assert "Figure 3, left two of the paper. Seeds: 2." in text
     assert text.count("<figure>") == 3
+    assert text.count("<td>test</td>") == 6
     (configs,) = re.findall(r'<script type="application/json" id="configs">(.*?)</script>', text, re.DOTALL)
     assert "V: 200" in json.loads(configs)[-1]
 

@@ -25,6 +25,12 @@ def run(source: str, method: str, options: dict[str, Any] | None = None, **data:
     return Run(Path("x"), yaml.safe_dump(config), {})
 
 
+def test_the_paper_s_figures_are_of_test_images() -> None:
+    on_test = run("CIFAR10", "FedAvg")
+    assert printed(Run(on_test.path, on_test.text, {"evaluated_on": "test"}))
+    assert printed(Run(on_test.path, on_test.text, {"evaluated_on": "validation"})) is None
+
+
 FEDQCL = {"V": 200.0, "delta": 1.0, "memory": 500, "replay_batch": 13, "queue_loss": "batches"}
 
 

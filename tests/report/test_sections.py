@@ -126,6 +126,32 @@ def test_a_run_that_was_repeated_counts_once() -> None:
     assert cell.mean("average_accuracy") == pytest.approx(0.5)
 
 
+def test_runs_that_were_tested_on_other_images_stand_apart() -> None:
+    at = [{"method": "FedQCL"}]
+    shares = {0.0: "test", 0.1: "validation", 0.2: "validation"}
+    held = {share: held_out(run(at=at), images, share) for share, images in shares.items()}
+    sections = make_sections([*held.values(), held_out(run(), "test", 0.0), held_out(run(), "validation", 0.1)])
+    assert [(section.name, section.title, section.cells[0].dataset, len(section.cells)) for section in sections] == [
+        ("e7-V", "V", "Split-CIFAR-100", 1),
+        ("e7-V on validation 0.1", "V on validation 0.1", "Split-CIFAR-100 on validation 0.1", 1),
+        ("e7-V on validation 0.2", "V on validation 0.2", "Split-CIFAR-100 on validation 0.2", 1),
+        (OTHER, "Other runs", "Split-CIFAR-100", 1),
+        (f"{OTHER} on validation 0.1", "Other runs on validation 0.1", "Split-CIFAR-100 on validation 0.1", 1),
+    ]
+    assert all(len(section.cells[0].runs) == 1 for section in sections)
+
+
+def held_out(one: Run, images: str, share: float) -> Run:
+    config = yaml.safe_load(one.text)
+    config["data"]["validation"] = share
+    return replace(one, text=yaml.safe_dump(config), summary={**one.summary, "evaluated_on": images})
+
+
+def test_a_script_s_runs_stand_apart_too() -> None:
+    sections = make_sections([Run(Path(on), "", {"evaluated_on": on}) for on in ("test", "validation")])
+    assert [section.title for section in sections] == ["Other runs", "Other runs on validation"]
+
+
 def test_a_number_is_one_that_a_float_can_hold() -> None:
     assert (as_number("1e5"), as_number(2)) == (1e5, 2.0)
     assert [as_number(value) for value in (True, None, "x", [1], 10**400)] == [None] * 5

@@ -51,6 +51,16 @@ def test_it_says_what_is_run_and_where() -> None:
     assert "pictures  runs/digits-fedqcl-0/plots: accuracy.png queues.png\n" in text
 
 
+def test_it_says_so_if_figures_are_not_of_test_images() -> None:
+    file = io.StringIO()
+    console = Console("normal", file)
+    console.start(run_info(TASKS, ROUNDS, evaluated_on="validation"), FOLDER)
+    assert "  tested on  validation images, held out from training\n" in file.getvalue()
+    console.finish({"average_accuracy": 0.5, "forgetting": 0.25}, FOLDER)
+    assert "average accuracy 50.0 %, forgetting 25.0 %, on validation images, in " in file.getvalue()
+    assert "validation" not in shown("verbose")
+
+
 def test_without_a_terminal_there_is_one_line_a_round() -> None:
     text = shown("normal", participants=4)
     lines = [line for line in text.splitlines() if line.startswith("task ")]

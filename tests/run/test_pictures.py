@@ -37,6 +37,14 @@ def test_a_run_becomes_four_pictures(tmp_path: Path, tasks: int) -> None:
     assert all(min(size(path)) >= 500 for path in written)
 
 
+def test_they_are_of_the_images_that_the_run_is_tested_on(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    on_test = [path.read_bytes() for path in plot_run(tmp_path)]
+    folder.write_made_with({"evaluated_on": "validation"})
+    on_validation = [path.read_bytes() for path in plot_run(tmp_path)]
+    assert [one == other for one, other in zip(on_test, on_validation, strict=True)] == [False, False, True, True]
+
+
 def test_without_queues_their_pictures_are_left_out(tmp_path: Path) -> None:
     run_folder(tmp_path, queues=False)
     assert [path.name for path in plot_run(tmp_path)] == ["accuracy.png", "accuracy_matrix.png"]
