@@ -137,8 +137,8 @@ def _result_columns(
 
 
 def _ours(cells: Sequence[Cell | None], name: str, factor: float, digits: int) -> list[Entry]:
-    """A column of our figures, the best marked if there are several."""
-    means = [factor * cell.mean(name) if cell else math.nan for cell in cells]
+    """A column of our figures, the best as they are printed marked if there are several."""
+    means = [round(factor * cell.mean(name), digits) if cell else math.nan for cell in cells]
     stds = [factor * cell.std(name) if cell else math.nan for cell in cells]
     known = [mean for mean in means if not math.isnan(mean)]
     best = (min if name == "forgetting" else max)(known) if len(known) > 1 else math.nan

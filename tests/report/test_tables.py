@@ -156,3 +156,10 @@ def test_formulas_beside_what_was_measured() -> None:
         ["ER", "M", "(B + B_m) d", "d", "0", "12", "10.0", "10.00", "26", "1.50", "0.25", "1 x NVIDIA H200"],
         ["Mine", "", "", "", "", "12", "10.0", "", "", "", "", "1 x NVIDIA H200"],
     ]
+
+
+def test_what_is_printed_alike_is_as_good() -> None:
+    table = results_table(section(cell([0.50001]), cell([0.50002], "DER"), cell([0.4], "LwF")), None)
+    (accuracy,) = [column for column, (_, name) in enumerate(table.columns) if name == "Acc %"]
+    best = {row[0]: row[accuracy].best for row in table.rows if isinstance(row[accuracy], Figure)}
+    assert sorted(best.values()) == [False, True, True]
