@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -136,7 +137,7 @@ class CheckpointKeeper(Keeper):
             failure = self._writing.end()
         self._writing = None
         if failure and self._fabric.is_global_zero:
-            self.checkpoints.remove_drafts()
+            shutil.rmtree(self._draft(), ignore_errors=True)  # this one alone: other ranks may have begun the next
             self._say(f"no checkpoint at {self._place()}: {failure}; {self._standing()}")
         return signal
 
@@ -151,6 +152,11 @@ class CheckpointKeeper(Keeper):
         name = name_after(task, round - 1) if round else name_after(task - 1, self.schedule.rounds - 1)
         return self.checkpoints.path / name
 
+    def _draft(self) -> Path:
+        """The hidden folder that all ranks write it into."""
+        place = self._place()
+        return place.with_name(f".{place.name}.{self._token}")
+
     def _standing(self) -> str:
         """What there is to go on from without it."""
         before = self.checkpoints.all()
@@ -164,8 +170,7 @@ class CheckpointKeeper(Keeper):
         return highest
 
     def _write(self) -> _Writing:
-        place = self._place()
-        draft = place.with_name(f".{place.name}.{self._token}")
+        place, draft = self._place(), self._draft()
         files = self.state.files(self.position)
 
         def publish_it(cancelled: Event) -> None:

@@ -95,6 +95,8 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path: Path, monkeypa
     kept = Kept(tmp_path)
     kept.keeper.reach(0, 1)
     kept.keeper.settle()
+    begun = kept.path / ".task-01-round-04.by-another-rank"  # which may be ahead by then
+    begun.mkdir()
 
     def full(content: object, path: Path) -> None:
         raise OSError(28, "No space left on device")
@@ -106,7 +108,8 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path: Path, monkeypa
         kept.keeper.settle()
     line = "no checkpoint at {}: No space left on device; make room for the next one; task-01-round-01 still stands"
     assert kept.said == [line.format(kept.path / name) for name in ("task-01-round-02", "task-01-round-03")]
-    assert kept.names() == ["task-01-round-01"]
+    assert sorted(path.name for path in kept.path.iterdir()) == [begun.name, "task-01-round-01"]
+    begun.rmdir()
     kept.keeper.reach(1, 0)
     kept.keeper.settle()
     assert kept.names() == ["task-01-round-01", "task-01-round-04"]
