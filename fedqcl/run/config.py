@@ -13,6 +13,7 @@ _WHERE_AND_HOW = ("accelerator", "devices", "num_nodes", "executor", "concurrenc
 _SHOWN_AND_KEPT = ("root", "name", "logger", "console", "checkpoint_every", "grace", "timeout")
 _WHEN_SOMETHING_FAILS = ("on_client_error", "on_nonfinite")
 CIRCUMSTANCES = frozenset((*_WHERE_AND_HOW, *_SHOWN_AND_KEPT, *_WHEN_SOMETHING_FAILS))
+_FREE = frozenset(f"trainer.{name}" for name in CIRCUMSTANCES)
 
 # What experiments and reports call options.
 SHORT_NAMES = {
@@ -72,12 +73,9 @@ def differences(then: Any, now: Any, key: str = "", lacking: bool = False, free:
         now: the other.
         key: the dotted key of both, if they are parts.
         lacking: pass over options that only one of them has, rather than take them for null in the other.
-        free: the dotted keys of what may differ.
+        free: the dotted keys of what may differ besides the trainer's circumstances.
     """
-    group, _, option = key.partition(".")
-    if key in free:
-        return
-    if group == "trainer" and option.partition(".")[0] in CIRCUMSTANCES:
+    if key in _FREE or key in free:
         return
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys([*then, *now]):
