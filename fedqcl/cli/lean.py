@@ -11,8 +11,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# A second each and more, for metrics of texts and of sounds.
-NOT_NEEDED = ("transformers", "scipy.signal")
+from fedqcl.cli.uncompiled import put_off_compiler
+
+# A second each and more, for metrics of texts and of sounds, and for operations on boxes in images.
+NOT_NEEDED = ("transformers", "scipy.signal", "torch._dynamo.utils")
 
 
 @contextmanager
@@ -28,6 +30,7 @@ def lean_imports() -> Iterator[None]:
     collects = gc.isenabled()
     gc.disable()
     try:
+        put_off_compiler()
         _put_off(NOT_NEEDED)
         yield
     finally:
@@ -37,10 +40,9 @@ def lean_imports() -> Iterator[None]:
 
 
 def _put_off(names: Sequence[str]) -> None:
-    """Import torchmetrics, which Lightning needs, without modules that it would bring in where it finds them.
+    """Import torchmetrics, which Lightning needs, without modules that it, or torchvision, would bring in.
 
-    It does so for a few of its metrics, which go on working: what they take from these modules is looked up when it is
-    first used.
+    What they take from these modules goes on working: it is looked up when it is first used.
     """
     if "torchmetrics" in sys.modules:
         return
@@ -74,4 +76,10 @@ class _Later:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(getattr(importlib.import_module(self._module), self._name), name)
+        return getattr(self._look_up(), name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._look_up()(*args, **options)
+
+    def _look_up(self) -> Any:
+        return getattr(importlib.import_module(self._module), self._name)
