@@ -95,14 +95,18 @@ def autocast_weights(module: nn.Module) -> dict[str, Tensor]:
         module: to be called by ``torch.func.functional_call`` with what this returns.
 
     Returns:
-        bfloat16 copies of the matrices and convolution kernels, by parameter name, marked with :class:`Uses`: their
-        gradients may come from the stream beside the current one. None outside of training under bfloat16 autocast on
-        CUDA, where the layers are left to themselves.
+        bfloat16 copies of the float32 matrices and convolution kernels, by parameter name, marked with :class:`Uses`:
+        their gradients may come from the stream beside the current one. None outside of training under bfloat16
+        autocast on CUDA, where the layers are left to themselves.
     """
     autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
     if not (module.training and autocast and torch.is_grad_enabled()):
         return {}
-    weights = {name: weight for name, weight in module.named_parameters() if weight.dim() > 1 and weight.is_cuda}
+    weights = {
+        name: weight
+        for name, weight in module.named_parameters()
+        if weight.dim() > 1 and weight.is_cuda and weight.dtype == torch.float32
+    }
     copies = dict(zip(weights, _CastTogether.apply(*weights.values()), strict=True)) if weights else {}
     for copy in copies.values():
         copy.uses = Uses()

@@ -1,4 +1,4 @@
-"""What is done to every number of many tensors, by one kernel, whatever the types of the numbers."""
+"""What is done to every number of many tensors, by one kernel, from one type of numbers to another."""
 
 # Triton's kernels are a language of their own, without types and with constants in capitals.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
@@ -20,35 +20,39 @@ BLOCK = 4096
 
 
 @triton.jit
-def _copy(sources, targets, FIRST: tl.constexpr, SIZES: tl.constexpr, BLOCK: tl.constexpr):
-    """Program ``FIRST[i]`` is the first of tensor ``i``, which has ``SIZES[i]`` numbers."""
+def _share(ones, others, FIRST: tl.constexpr, SIZES: tl.constexpr, BLOCK: tl.constexpr):
+    """The two tensors that a program works on, its places in them, and which of these there are.
+
+    Program ``FIRST[i]`` is the first of tensors ``i``, which have ``SIZES[i]`` numbers.
+    """
     program = tl.program_id(0)
-    for i in tl.static_range(len(SIZES)):
-        if (program >= FIRST[i]) & (program < FIRST[i + 1]):
-            at = (program - FIRST[i]) * BLOCK + tl.arange(0, BLOCK)
-            inside = at < SIZES[i]
-            value = tl.load(sources[i] + at, mask=inside)
-            tl.store(targets[i] + at, value.to(targets[i].dtype.element_ty), mask=inside)
+    one, other, first, size = ones[0], others[0], 0, SIZES[0]
+    for i in tl.static_range(1, len(SIZES)):
+        if program >= FIRST[i]:
+            one, other, first, size = ones[i], others[i], FIRST[i], SIZES[i]
+    at = (program - first) * BLOCK + tl.arange(0, BLOCK)
+    return one, other, at, at < size
+
+
+@triton.jit
+def _copy(sources, targets, FIRST: tl.constexpr, SIZES: tl.constexpr, BLOCK: tl.constexpr):
+    source, target, at, inside = _share(sources, targets, FIRST, SIZES, BLOCK)
+    tl.store(target + at, tl.load(source + at, mask=inside).to(target.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _add(targets, sources, factor, FIRST: tl.constexpr, SIZES: tl.constexpr, BLOCK: tl.constexpr):
-    """As :func:`_copy`."""
-    program = tl.program_id(0)
-    for i in tl.static_range(len(SIZES)):
-        if (program >= FIRST[i]) & (program < FIRST[i + 1]):
-            at = (program - FIRST[i]) * BLOCK + tl.arange(0, BLOCK)
-            inside = at < SIZES[i]
-            value = tl.load(sources[i] + at, mask=inside).to(targets[i].dtype.element_ty)
-            tl.store(targets[i] + at, tl.load(targets[i] + at, mask=inside) + factor * value, mask=inside)
+    target, source, at, inside = _share(targets, sources, FIRST, SIZES, BLOCK)
+    value = tl.load(source + at, mask=inside).to(target.dtype.element_ty)
+    tl.store(target + at, tl.load(target + at, mask=inside) + factor * value, mask=inside)
 
 
 def copy_together(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
     """Copy tensors, converting their numbers.
 
     Args:
-        sources: on a CUDA device, without gaps in memory.
-        targets: on the same device, each with its source's layout.
+        sources: of one type, on a CUDA device, without gaps in memory.
+        targets: of one type, on the same device, each with its source's layout.
     """
     grid, sizes = _deal(sources)
     launch(_copy, grid, tuple(sources), tuple(targets), **sizes)
@@ -59,7 +63,7 @@ def add_together(targets: Sequence[Tensor], sources: Sequence[Tensor], factor: f
 
     Args:
         targets: float32 on a CUDA device, without gaps in memory.
-        sources: on the same device, each with its target's layout.
+        sources: of one type, on the same device, each with its target's layout.
         factor: what they are multiplied by.
     """
     grid, sizes = _deal(targets)
