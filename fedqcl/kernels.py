@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ class Launcher:
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._compiled: dict[tuple[Any, ...], Future[None]] = {}
+        self._rehearsal: list[Future[None]] = []
 
     def __call__(self, kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
         """Launch ``kernel[grid](*args, **options)``, or see to it that it can be."""
@@ -29,12 +30,23 @@ class Launcher:
             device = torch.cuda.current_device()
             self._compiled[key] = self._pool.submit(_compile, device, kernel, grid, args, options)
 
+    def rehearse(self, device: torch.device) -> None:
+        """Let Triton do in the background what it does before its first kernel, which takes seconds.
+
+        Args:
+            device: a CUDA device.
+        """
+        pool = ThreadPoolExecutor(1)
+        self._rehearsal = [pool.submit(_rehearse, device)]
+        pool.shutdown(wait=False)
+
     @contextmanager
     def compiling(self) -> Iterator[None]:
         """Compile the kernels that are launched inside, all at once, without running any: what is computed is rubbish.
 
         They come from all threads: a backward pass has one of its own.
         """
+        wait(self._rehearsal)  # what went wrong in it will go wrong again, and be told of then
         with ThreadPoolExecutor() as pool:
             self._pool = pool
             try:
@@ -57,6 +69,17 @@ def _compile(device: int, kernel: Any, grid: tuple[int, ...], args: tuple[Any, .
     torch.cuda.set_device(device)
     compiled = kernel.warmup(*args, grid=grid, **options)
     compiled.run  # noqa: B018 (what starts it on the device is compiled when first asked for)
+
+
+def _rehearse(device: torch.device) -> None:
+    """Compile a kernel of nothing: before that, Triton builds its driver and takes a fingerprint of itself."""
+    import triton
+
+    _compile(device.index, triton.jit(_nothing), (1,), (), {})
+
+
+def _nothing() -> None:
+    pass
 
 
 launch = Launcher()

@@ -68,6 +68,25 @@ def test_kernels_are_compiled_once_each_in_other_threads_and_not_run() -> None:
     assert len(kernel.launched) == 1
 
 
+def test_what_comes_before_the_first_kernel_is_done_in_the_background_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go, done = threading.Event(), threading.Event()
+
+    def rehearse(device: torch.device) -> None:
+        go.wait(10)
+        done.set()
+        raise OSError("no compiler")
+
+    monkeypatch.setattr("fedqcl.kernels._rehearse", rehearse)
+    launch = Launcher()
+    launch.rehearse(torch.device("cuda", 0))
+    assert not done.is_set()
+    go.set()
+    with launch.compiling():
+        assert done.is_set()
+
+
 def test_a_kernel_that_cannot_be_compiled_is_told_of() -> None:
     launch = Launcher()
     with pytest.raises(ValueError, match="no such"), launch.compiling():

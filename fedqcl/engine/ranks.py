@@ -23,6 +23,7 @@ from fedqcl.engine.rules import USUAL, Rules
 from fedqcl.engine.server import Server, copy_entries, num_bytes, num_values, personal_entries
 from fedqcl.engine.updates import Updates
 from fedqcl.errors import InputError
+from fedqcl.kernels import launch
 from fedqcl.learner import Learner
 from fedqcl.methods import ClientState, Stats
 from fedqcl.parts import Shard
@@ -73,10 +74,12 @@ class Engine:
         self.learner = learner
         self.data = data
         self.faults = faults or Faults()
+        self._cuda = fabric.device.type == "cuda"
+        if self._cuda:
+            launch.rehearse(fabric.device)
         self.pool = data.train_pool(fabric.device)
         labels = data.train.y if data.sampling == "balanced" else None
         self.sampler = Sampler(data.seed, data.batch_size, learner.method.replay_batch, epochs, data.augment, labels)
-        self._cuda = fabric.device.type == "cuda"
         self.server = self._make_server()
         self.rules = rules
         self.initial = copy.deepcopy(self.server) if rules.restart else None

@@ -63,43 +63,43 @@ def _is_last(arrived, place, count):
 
 
 @triton.jit
-def _sum_slices(sums, part, slices, columns, C, BLOCK_C: tl.constexpr):
+def _sum_slices(sums, part, slices, columns, channels, BLOCK_C: tl.constexpr):
     """A part's two sums over its slices."""
     one = tl.zeros((BLOCK_C,), tl.float32)
     two = tl.zeros((BLOCK_C,), tl.float32)
     for start in range(0, slices, 64):
         rows = start + tl.arange(0, 64)[:, None]
-        at = sums + (part * slices + rows) * 2 * C + columns[None, :]
+        at = sums + (part * slices + rows) * 2 * channels + columns[None, :]
         one += tl.sum(tl.load(at, mask=rows < slices, other=0.0, cache_modifier=".cg"), 0)
-        two += tl.sum(tl.load(at + C, mask=rows < slices, other=0.0, cache_modifier=".cg"), 0)
+        two += tl.sum(tl.load(at + channels, mask=rows < slices, other=0.0, cache_modifier=".cg"), 0)
     return one, two
 
 
 @triton.jit
 def _move_running(
-    mean_in, rstd_in, running_mean, running_var, momentum, eps, first, other, parts, columns, C
+    mean_in, rstd_in, running_mean, running_var, momentum, eps, first, other, parts, columns, channels
 ):  # fmt: skip
     """Move the running statistics part by part, as separate forward passes would."""
     moving_mean = tl.load(running_mean + columns)
     moving_var = tl.load(running_var + columns)
     for part in range(parts):
         _, length = _part(part, first, other)
-        rstd = tl.load(rstd_in + part * C + columns, cache_modifier=".cg")
+        rstd = tl.load(rstd_in + part * channels + columns, cache_modifier=".cg")
         unbiased = (1 / (rstd * rstd) - eps) * (length / tl.maximum(length - 1, 1))
-        moving_mean += momentum * (tl.load(mean_in + part * C + columns, cache_modifier=".cg") - moving_mean)
+        moving_mean += momentum * (tl.load(mean_in + part * channels + columns, cache_modifier=".cg") - moving_mean)
         moving_var += momentum * (unbiased - moving_var)
     tl.store(running_mean + columns, moving_mean)
     tl.store(running_var + columns, moving_var)
 
 
 @triton.jit
-def _sum_parts(total_in, moment_in, grad_weight, grad_bias, parts, columns, C, BLOCK_C: tl.constexpr):
+def _sum_parts(total_in, moment_in, grad_weight, grad_bias, parts, columns, channels, BLOCK_C: tl.constexpr):
     """The gradients of scale and offset, over all parts."""
     total = tl.zeros((BLOCK_C,), tl.float32)
     moment = tl.zeros((BLOCK_C,), tl.float32)
     for part in range(parts):
-        total += tl.load(total_in + part * C + columns, cache_modifier=".cg")
-        moment += tl.load(moment_in + part * C + columns, cache_modifier=".cg")
+        total += tl.load(total_in + part * channels + columns, cache_modifier=".cg")
+        moment += tl.load(moment_in + part * channels + columns, cache_modifier=".cg")
     tl.store(grad_bias + columns, total)
     tl.store(grad_weight + columns, moment)
 
@@ -124,40 +124,42 @@ def _behind_relu(grad, twin, y, at, inside, normal, gamma, beta, relu, joined, t
 @triton.jit(do_not_specialize=VARYING)
 def _small_forward(
     x, shortcut, y, weight, bias, mean_out, rstd_out, arrived, running_mean, running_var, momentum, eps,
-    first, other, parts, C,
+    first, other, parts, channels,
     relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, columns = tl.program_id(1), _columns(BLOCK_C)
     start, length = _part(part, first, other)
     rows = tl.arange(0, BLOCK_R)[:, None]
     inside = rows < length
-    at = (start + rows) * C + columns[None, :]
+    at = (start + rows) * channels + columns[None, :]
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     mean = tl.sum(value, 0) / length
     centred = tl.where(inside, value - mean[None, :], 0.0)
     rstd = 1 / tl.sqrt(tl.sum(centred * centred, 0) / length + eps)
     scale = (rstd * tl.load(weight + columns))[None, :]
     _write_output(centred * scale + tl.load(bias + columns)[None, :], shortcut, y, at, inside, relu, joined)
-    tl.store(mean_out + part * C + columns, mean)
-    tl.store(rstd_out + part * C + columns, rstd)
+    tl.store(mean_out + part * channels + columns, mean)
+    tl.store(rstd_out + part * channels + columns, rstd)
     if _is_last(arrived, 0, parts):
-        _move_running(mean_out, rstd_out, running_mean, running_var, momentum, eps, first, other, parts, columns, C)
+        _move_running(
+            mean_out, rstd_out, running_mean, running_var, momentum, eps, first, other, parts, columns, channels
+        )
 
 
 @triton.jit(do_not_specialize=VARYING)
 def _small_backward(
     grad, twin, x, y, weight, bias, mean, rstd, total_out, moment_out, arrived, grad_x, grad_shortcut,
-    grad_weight, grad_bias, first, other, parts, C,
+    grad_weight, grad_bias, first, other, parts, channels,
     relu, joined, twin_given, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, columns = tl.program_id(1), _columns(BLOCK_C)
     start, length = _part(part, first, other)
     rows = tl.arange(0, BLOCK_R)[:, None]
     inside = rows < length
-    at = (start + rows) * C + columns[None, :]
-    scale = tl.load(rstd + part * C + columns)[None, :]
+    at = (start + rows) * channels + columns[None, :]
+    scale = tl.load(rstd + part * channels + columns)[None, :]
     gamma = tl.load(weight + columns)[None, :]
-    centre = tl.load(mean + part * C + columns)[None, :]
+    centre = tl.load(mean + part * channels + columns)[None, :]
     normal = tl.where(inside, (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale, 0.0)
     beta = tl.load(bias + columns)[None, :]
     value = _behind_relu(grad, twin, y, at, inside, normal, gamma, beta, relu, joined, twin_given)
@@ -166,15 +168,15 @@ def _small_backward(
     moment = tl.sum(value * normal, 0)
     value = scale * gamma * (value - (total / length)[None, :] - normal * (moment / length)[None, :])
     tl.store(grad_x + at, value.to(grad_x.dtype.element_ty), mask=inside)
-    tl.store(total_out + part * C + columns, total)
-    tl.store(moment_out + part * C + columns, moment)
+    tl.store(total_out + part * channels + columns, total)
+    tl.store(moment_out + part * channels + columns, moment)
     if _is_last(arrived, 0, parts):
-        _sum_parts(total_out, moment_out, grad_weight, grad_bias, parts, columns, C, BLOCK_C)
+        _sum_parts(total_out, moment_out, grad_weight, grad_bias, parts, columns, channels, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=VARYING)
 def _sum_forward(
-    x, sums, arrived, mean_out, rstd_out, eps, first, other, slices, C,
+    x, sums, arrived, mean_out, rstd_out, eps, first, other, slices, channels,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
@@ -182,29 +184,29 @@ def _sum_forward(
     low, high = _slice(length, slice_, slices, BLOCK_R)
     rows = tl.arange(0, BLOCK_R)
     # Deviations from the part's first row: their squares do not cancel when the mean is large.
-    shift = tl.load(x + start * C + columns).to(tl.float32)
+    shift = tl.load(x + start * channels + columns).to(tl.float32)
     total = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     square = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     for row in range(low, high, BLOCK_R):
         inside = (row + rows < high)[:, None]
-        at = (start + row + rows)[:, None] * C + columns[None, :]
+        at = (start + row + rows)[:, None] * channels + columns[None, :]
         value = tl.where(inside, tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - shift[None, :], 0.0)
         total += value
         square += value * value
-    out = sums + (part * slices + slice_) * 2 * C + columns
+    out = sums + (part * slices + slice_) * 2 * channels + columns
     tl.store(out, tl.sum(total, 0))
-    tl.store(out + C, tl.sum(square, 0))
+    tl.store(out + channels, tl.sum(square, 0))
     if _is_last(arrived, part, slices):
-        one, two = _sum_slices(sums, part, slices, columns, C, BLOCK_C)
+        one, two = _sum_slices(sums, part, slices, columns, channels, BLOCK_C)
         mean = one / length
-        tl.store(mean_out + part * C + columns, shift + mean)
-        tl.store(rstd_out + part * C + columns, 1 / tl.sqrt(tl.maximum(two / length - mean * mean, 0.0) + eps))
+        tl.store(mean_out + part * channels + columns, shift + mean)
+        tl.store(rstd_out + part * channels + columns, 1 / tl.sqrt(tl.maximum(two / length - mean * mean, 0.0) + eps))
 
 
 @triton.jit(do_not_specialize=VARYING)
 def _forward(
     x, shortcut, y, weight, bias, mean_in, rstd_in, running_mean, running_var, momentum, eps,
-    first, other, slices, parts, C,
+    first, other, slices, parts, channels,
     relu, joined, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
@@ -212,12 +214,14 @@ def _forward(
     low, high = _slice(length, slice_, slices, BLOCK_R)
     rows = tl.arange(0, BLOCK_R)
     if (slice_ == 0) & (part == 0):
-        _move_running(mean_in, rstd_in, running_mean, running_var, momentum, eps, first, other, parts, columns, C)
-    scale = tl.load(rstd_in + part * C + columns) * tl.load(weight + columns)
-    offset = tl.load(bias + columns) - tl.load(mean_in + part * C + columns) * scale
+        _move_running(
+            mean_in, rstd_in, running_mean, running_var, momentum, eps, first, other, parts, columns, channels
+        )
+    scale = tl.load(rstd_in + part * channels + columns) * tl.load(weight + columns)
+    offset = tl.load(bias + columns) - tl.load(mean_in + part * channels + columns) * scale
     for row in range(low, high, BLOCK_R):
         inside = (row + rows < high)[:, None]
-        at = (start + row + rows)[:, None] * C + columns[None, :]
+        at = (start + row + rows)[:, None] * channels + columns[None, :]
         value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) * scale[None, :] + offset[None, :]
         _write_output(value, shortcut, y, at, inside, relu, joined)
 
@@ -225,40 +229,40 @@ def _forward(
 @triton.jit(do_not_specialize=VARYING)
 def _sum_backward(
     grad, twin, x, y, weight, bias, mean, rstd, sums, arrived, total_out, moment_out, grad_shortcut,
-    first, other, slices, C,
+    first, other, slices, channels,
     relu, joined, twin_given, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
     start, length = _part(part, first, other)
     low, high = _slice(length, slice_, slices, BLOCK_R)
     rows = tl.arange(0, BLOCK_R)
-    centre = tl.load(mean + part * C + columns)[None, :]
-    scale = tl.load(rstd + part * C + columns)[None, :]
+    centre = tl.load(mean + part * channels + columns)[None, :]
+    scale = tl.load(rstd + part * channels + columns)[None, :]
     gamma = tl.load(weight + columns)[None, :]
     beta = tl.load(bias + columns)[None, :]
     total = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     moment = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     for row in range(low, high, BLOCK_R):
         inside = (row + rows < high)[:, None]
-        at = (start + row + rows)[:, None] * C + columns[None, :]
+        at = (start + row + rows)[:, None] * channels + columns[None, :]
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale
         value = _behind_relu(grad, twin, y, at, inside, normal, gamma, beta, relu, joined, twin_given)
         tl.store(grad_shortcut + at, value.to(grad_shortcut.dtype.element_ty), mask=inside & (joined != 0))
         total += value
         moment += value * normal
-    out = sums + (part * slices + slice_) * 2 * C + columns
+    out = sums + (part * slices + slice_) * 2 * channels + columns
     tl.store(out, tl.sum(total, 0))
-    tl.store(out + C, tl.sum(moment, 0))
+    tl.store(out + channels, tl.sum(moment, 0))
     if _is_last(arrived, part, slices):
-        one, two = _sum_slices(sums, part, slices, columns, C, BLOCK_C)
-        tl.store(total_out + part * C + columns, one)
-        tl.store(moment_out + part * C + columns, two)
+        one, two = _sum_slices(sums, part, slices, columns, channels, BLOCK_C)
+        tl.store(total_out + part * channels + columns, one)
+        tl.store(moment_out + part * channels + columns, two)
 
 
 @triton.jit(do_not_specialize=VARYING)
 def _backward(
     grad, twin, x, weight, bias, mean, rstd, total_in, moment_in, grad_x, grad_weight, grad_bias,
-    first, other, slices, parts, C,
+    first, other, slices, parts, channels,
     relu, joined, twin_given, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     part, slice_, columns = tl.program_id(1), tl.program_id(2), _columns(BLOCK_C)
@@ -266,16 +270,16 @@ def _backward(
     low, high = _slice(length, slice_, slices, BLOCK_R)
     rows = tl.arange(0, BLOCK_R)
     if (slice_ == 0) & (part == 0):
-        _sum_parts(total_in, moment_in, grad_weight, grad_bias, parts, columns, C, BLOCK_C)
-    centre = tl.load(mean + part * C + columns)[None, :]
-    scale = tl.load(rstd + part * C + columns)[None, :]
+        _sum_parts(total_in, moment_in, grad_weight, grad_bias, parts, columns, channels, BLOCK_C)
+    centre = tl.load(mean + part * channels + columns)[None, :]
+    scale = tl.load(rstd + part * channels + columns)[None, :]
     gamma = tl.load(weight + columns)[None, :]
     beta = tl.load(bias + columns)[None, :]
-    total = (tl.load(total_in + part * C + columns) / length)[None, :]
-    moment = (tl.load(moment_in + part * C + columns) / length)[None, :]
+    total = (tl.load(total_in + part * channels + columns) / length)[None, :]
+    moment = (tl.load(moment_in + part * channels + columns) / length)[None, :]
     for row in range(low, high, BLOCK_R):
         inside = (row + rows < high)[:, None]
-        at = (start + row + rows)[:, None] * C + columns[None, :]
+        at = (start + row + rows)[:, None] * channels + columns[None, :]
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - centre) * scale
         value = _behind_relu(grad, twin, x, at, inside, normal, gamma, beta, relu, joined, twin_given)
         value = scale * gamma * (value - total - normal * moment)
@@ -295,7 +299,7 @@ class _Layout:
         share = -(-PROGRAMS // (self.parts * self.C // block_c))
         self.slices = 1 if self.small else min(-(-longest // block_r), share)
         self.grid = (self.C // block_c, self.parts, self.slices)
-        self.rows = {"first": parts[0] * area, "other": parts[-1] * area, "C": self.C}
+        self.rows = {"first": parts[0] * area, "other": parts[-1] * area, "channels": self.C}
         self.blocks = {"BLOCK_R": block_r, "BLOCK_C": block_c, "num_warps": 16 if self.small and block_r > 1024 else 8}
 
     def results(self, like: Tensor) -> tuple[Tensor, Tensor]:
