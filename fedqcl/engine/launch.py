@@ -57,6 +57,9 @@ def make_fabric(
     elif cuda and devices > available:
         raise InputError(f"trainer.devices: {devices} GPUs were asked for and {available} are visible")
     _check_ranks(devices * nodes, num_clients, nodes, of_slurm=slurm is not None)
+    if cuda:
+        # Every client at work has two streams; with fewer queues than streams, some would wait for others.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if start_method == "auto":
         start_method = "popen" if slurm or nodes > 1 or not _can_fork() else "fork"
     alone = devices * nodes == 1

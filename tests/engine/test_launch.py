@@ -111,6 +111,19 @@ def test_more_ranks_than_cores_are_warned_of(monkeypatch: pytest.MonkeyPatch) ->
     assert cautions(made) == []
 
 
+def test_a_gpu_gets_a_queue_for_every_stream_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedqcl.engine.launch.Fabric", lambda **options: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8")
+    fabric("cuda")
+    assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "8"
+    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
+    fabric()
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in os.environ
+    fabric("cuda")
+    assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+
+
 def test_lightning_gets_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr("fedqcl.engine.launch.Fabric", lambda **options: given.update(options))
