@@ -2,15 +2,17 @@
 
     pip install "fedqcl[wandb-workspaces]"
     wandb login
-    python dashboards/wandb_views.py TEAM                 # all runs of the project
-    python dashboards/wandb_views.py TEAM --group e7-V    # those of a sweep
+    python dashboards/wandb_views.py TEAM                                               # all runs of the project
+    python dashboards/wandb_views.py TEAM --group e7-V --by model.method.init_args.V    # a sweep's, by what it varies
 
-Runs of one method and of one choice of the grid are a line of their mean, with the standard deviation around it.
+Runs that are alike in an option, the method if no other is named, are a line of their mean with the standard deviation
+around it; those tested on held-out images stand apart.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
 METHOD = "model.method.class_path"
+# Above 0, the accuracies are of images held out from training: not to be averaged with those of test images.
+HELD_OUT = "data.validation"
 SEED = "seed_everything"
 OVER_ROUNDS = {
     "average accuracy": "cl/average_accuracy",
@@ -74,13 +78,14 @@ def sections() -> dict[str, list[Any]]:
     }
 
 
-def workspace(entity: str, project: str, group: str | None = None) -> Workspace:
+def workspace(entity: str, project: str, group: str | None = None, by: Sequence[str] = (METHOD,)) -> Workspace:
     """A saved view of the project.
 
     Args:
         entity: the user or team.
         project: the project that runs are logged to.
         group: the sweep whose runs are shown; all runs if left out.
+        by: options; runs that are alike in them are shown as their mean.
     """
     import wandb_workspaces.workspaces as ws
 
@@ -91,15 +96,15 @@ def workspace(entity: str, project: str, group: str | None = None) -> Workspace:
         sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections().items()],
         runset_settings=ws.RunsetSettings(
             filters=ws.And(ws.Metric("Group") == group) if group else "",
-            groupby=[ws.Config(METHOD)],
+            groupby=[ws.Config(option) for option in (*by, HELD_OUT)],
             order=[ws.Ordering(ws.Summary("average_accuracy"), ascending=False)],
             pinned_columns=["summary:average_accuracy", "summary:forgetting", f"config:{SEED}"],
         ),
     )
 
 
-def report(entity: str, project: str, group: str | None = None) -> Report:
-    """The same panels as a report, with room for words."""
+def report(entity: str, project: str, group: str | None = None, by: Sequence[str] = (METHOD,)) -> Report:
+    """The same panels as a report, with room for words; see :func:`workspace`."""
     import wandb_workspaces.reports.v2 as wr
 
     runs = wr.Runset(
@@ -107,14 +112,15 @@ def report(entity: str, project: str, group: str | None = None) -> Report:
         project=project,
         name=group or "all runs",
         filters=f"Metric('Group') = '{group}'" if group else "",
-        groupby=[f"config.{METHOD}"],
+        groupby=[f"config.{option}" for option in (*by, HELD_OUT)],
     )
     blocks = [
         block
         for name, panels in sections().items()
         for block in (wr.H2(text=name), wr.PanelGrid(runsets=[runs], panels=panels))
     ]
-    about = wr.P(text="A line or bar is the mean over runs of a method, with the standard deviation around it.")
+    alike = " and ".join([*by, HELD_OUT])
+    about = wr.P(text=f"A line or bar is the mean over runs of one {alike}, with the standard deviation around it.")
     return wr.Report(
         entity=entity,
         project=project,
@@ -131,9 +137,12 @@ def main() -> None:
     parser.add_argument("entity", help="user or team")
     parser.add_argument("--project", default="fedqcl")
     parser.add_argument("--group", help="the sweep whose runs are shown, such as e7-V; all runs if left out")
+    parser.add_argument(
+        "--by", nargs="+", default=[METHOD], help="options that are to be told apart (default: the method)"
+    )
     options = parser.parse_args()
     for make in (workspace, report):
-        saved = make(options.entity, options.project, options.group).save()
+        saved = make(options.entity, options.project, options.group, options.by).save()
         print(f"{make.__name__}: {saved.url}")
 
 

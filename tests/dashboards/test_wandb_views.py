@@ -52,14 +52,17 @@ def test_its_panels_show_what_is_logged(tmp_path: Path) -> None:
 
 
 @needs_workspaces
-def test_a_workspace_groups_a_sweep_s_runs_by_method() -> None:
-    content = specification(wandb_views.workspace("me", "fedqcl", "e7-V"))
+def test_a_workspace_groups_a_sweep_s_runs_by_options_and_by_what_they_are_tested_on() -> None:
+    content = specification(wandb_views.workspace("me", "fedqcl", "e7-V", ["model.method.init_args.V"]))
     section = content["spec"]["section"] if "spec" in content else content["section"]
     (runs,) = section["runSets"]
     assert runs["filters"]["filters"] == [
         {"key": {"section": "run", "name": "group"}, "op": "=", "value": "e7-V", "disabled": False}
     ]
-    assert runs["grouping"] == [{"section": "config", "name": "model.value.method.class_path"}]
+    assert runs["grouping"] == [
+        {"section": "config", "name": "model.value.method.init_args.V"},
+        {"section": "config", "name": "data.value.validation"},
+    ]
     shown = section["panelBankConfig"]["sections"]
     assert [part["name"] for part in shown] == ["Outcome", "From task to task", "From round to round", "Matrices"]
     assert [len(part["panels"]) for part in shown] == [6, 2, 6, 2]
@@ -80,7 +83,9 @@ def test_both_are_saved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     for cls, url in ((ws.Workspace, "https://w"), (wr.Report, "https://r")):
         monkeypatch.setattr(cls, "url", property(lambda self, url=url: f"{url}/{self.entity}/{self.project}"))
         monkeypatch.setattr(cls, "save", lambda self: self)
-    monkeypatch.setattr(sys, "argv", ["wandb_views.py", "team", "--group", "e7-V", "--project", "mine"])
+    monkeypatch.setattr(
+        sys, "argv", ["wandb_views.py", "team", "--group", "e7-V", "--project", "mine", "--by", "data.alpha"]
+    )
     wandb_views.main()
     assert capsys.readouterr().out == "workspace: https://w/team/mine\nreport: https://r/team/mine\n"
 
@@ -93,6 +98,7 @@ def test_a_report_has_a_grid_for_each_section() -> None:
     assert made.title == "FedQCL: e7-V"
     grids = [block for block in made.blocks if isinstance(block, wr.PanelGrid)]
     assert [len(grid.panels) for grid in grids] == [6, 2, 6, 2]
-    assert {(grid.runsets[0].project, grid.runsets[0].filters) for grid in grids} == {
-        ("fedqcl", "Metric('Group') = 'e7-V'"),
-    }
+    for grid in grids:
+        runs = grid.runsets[0]
+        assert (runs.project, runs.filters) == ("fedqcl", "Metric('Group') = 'e7-V'")
+        assert runs.groupby == ["config.model.method.class_path", "config.data.validation"]
