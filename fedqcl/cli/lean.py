@@ -52,7 +52,8 @@ def _put_off(names: Sequence[str]) -> None:
         importlib.import_module("torchmetrics")
     finally:
         for name in missing:
-            del sys.modules[name]
+            if isinstance(sys.modules.get(name), _StandIn):
+                del sys.modules[name]
 
 
 class _StandIn(ModuleType):

@@ -72,7 +72,9 @@ class _Door(MetaPathFinder, Loader):
 
 
 def _load(compiler: ModuleType) -> None:
-    """Make of what stands for the compiler the compiler itself."""
+    """Make of what stands for the compiler, and may stand for modules of it, the compiler itself."""
+    for name in [name for name in sys.modules if name.startswith(f"{NAME}.")]:
+        del sys.modules[name]
     compiler.__class__ = ModuleType
     spec = compiler.__spec__
     assert spec is not None

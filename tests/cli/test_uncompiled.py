@@ -32,6 +32,16 @@ import torch._dynamo.config as config
 print(config is torch._dynamo.config, config.__spec__.origin == config.__file__, isinstance(torch._dynamo, Unloaded))
 """
 
+WHILE_PARTS_ARE_PUT_OFF = """
+import sys
+from fedqcl.cli.lean import _StandIn
+from fedqcl.cli.uncompiled import put_off_compiler
+put_off_compiler()
+sys.modules["torch._dynamo.utils"] = _StandIn("torch._dynamo.utils")
+import torch
+print(torch.compile(torch.square, backend="eager")(torch.tensor(3.0)).item())
+"""
+
 
 def test_optimizers_and_fabric_leave_the_compiler_unloaded_and_it_compiles_when_asked_to() -> None:
     result = run_python("-c", LEFT + COMPILES)
@@ -41,3 +51,8 @@ def test_optimizers_and_fabric_leave_the_compiler_unloaded_and_it_compiles_when_
 def test_the_compiler_is_there_for_who_imports_a_part_of_it() -> None:
     result = run_python("-c", LEFT + A_PART_IS_IMPORTED)
     assert result.stdout.splitlines() == ["True True False", "True True False"], result.stderr
+
+
+def test_the_compiler_loads_while_parts_of_it_are_put_off() -> None:
+    result = run_python("-c", WHILE_PARTS_ARE_PUT_OFF)
+    assert result.stdout == "9.0\n", result.stderr
