@@ -72,6 +72,8 @@ def _chapter(section: Section, names: Names, out: Path) -> Chapter:
         else:
             for name, figure in figures.draw(section, kind, axis).items():
                 chapter.figures.append(_save(figure, out / "figures" / names.make(f"{chapter.name}-{name}")))
+    if not chapter.tables and not chapter.figures:  # the runs that are there do not vary in what it is to show
+        chapter.tables.append(results_table(section))
     _write_tables(chapter, out / "tables" / chapter.name)
     return chapter
 

@@ -91,10 +91,12 @@ class Experiment:
         self._axes = list(dict.fromkeys([*itertools.chain(*self._grids), *SHORT_NAMES, *FILES]))
         also = content.get("also") or []
         self._also = [_condition(name, one, self._axes) for one in (also if isinstance(also, list) else [also])]
-        self.show = _views(name, content.get("show") or ["table"], self._axes)
         self._fixed: Options = {}
+        to_show = list(itertools.chain(*self._grids))
         for override in overrides:
             self._override(*_split(override))
+        to_show += itertools.chain(*self._grids)  # an override may add an axis; one that it leaves out is no mistake
+        self.show = _views(name, content.get("show") or ["table"], to_show)
 
     def _override(self, key: str, values: list[Any]) -> None:
         key = _NAME_OF.get(key, key)
@@ -187,14 +189,16 @@ def _options(where: str, linked: Any) -> Options:
 
 
 def _views(experiment: str, show: Any, axes: Sequence[str]) -> list[str]:
-    """The views that a report is to show, each of which there is."""
+    """The views that a report is to show, each of which there is, and each of an axis that there is."""
     if not isinstance(show, list):
         raise InputError(f"{experiment}: show must be a list of views, such as [{show}]")
     views = list(map(str, show))
+    known = dict.fromkeys(["config", *axes])  # every run has a data set
+    known.pop("seed", None)  # a report takes the mean over seeds
     for view in views:
         _, axis = parse_view(experiment, view)
-        if axis is not None and axis not in axes:
-            raise InputError(f"{experiment}: show: {view}: there is no axis {axis}; known: {', '.join(axes)}")
+        if axis is not None and axis not in known:
+            raise InputError(f"{experiment}: show: {view}: there is no axis {axis} to show; known: {', '.join(known)}")
     return views
 
 

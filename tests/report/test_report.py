@@ -110,6 +110,17 @@ def test_a_view_that_there_is_not_is_refused(view: str, tmp_path: Path) -> None:
         make_report([tmp_path / "runs"], tmp_path / "report")
 
 
+def test_a_section_without_a_figure_shows_its_table(tmp_path: Path) -> None:
+    (path,) = write_runs(tmp_path / "runs", "e9-queues-V", ["seed=0", "V=10"])
+    places = path / "sweep.json"
+    places.write_text(places.read_text(encoding="utf-8").replace("queues over V", "sweep over M"), encoding="utf-8")
+    page = make_report([tmp_path / "runs"], tmp_path / "report").read_text(encoding="utf-8")
+    section = page[page.index('<section id="e9-queues-V">') :].partition("</section>")[0]
+    assert "<figure>" not in section
+    assert section.count("<table>") == 1
+    assert list((tmp_path / "report/figures").iterdir()) == []
+
+
 def test_where_nothing_can_be_written_is_named(tmp_path: Path) -> None:
     write_runs(tmp_path / "runs", "e9-queues-V", ["seed=0", "V=10"])
     (tmp_path / "file").touch()

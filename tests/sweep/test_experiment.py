@@ -178,6 +178,13 @@ def test_several_grids_are_taken_together() -> None:
     assert names("V=2", grid=grids) == ["FedQCL-V2", "FedQCL-delta0"]
 
 
+def test_a_view_may_be_of_an_axis_that_an_override_adds_or_leaves_out() -> None:
+    grids = [{"method": ["ER"], "M": [1, 2]}, {"method": ["FedQCL"]}]
+    show = ["sweep over M", "table by config"]
+    assert experiment("method=FedQCL", grid=grids, show=show).show == show
+    assert experiment("M=50,100", grid={"seed": [0]}, show=show).show == show
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -193,7 +200,15 @@ def test_several_grids_are_taken_together() -> None:
         ({"grid": {"seed": [0]}, "show": ["curve"]}, "mine: show: there is no view 'curve'; known: table, .*"),
         (
             {"grid": {"seed": [0]}, "show": ["sweep over v"]},
-            "mine: show: sweep over v: there is no axis v; known: seed, method, .*",
+            "mine: show: sweep over v: there is no axis v to show; known: config",
+        ),
+        (
+            {"grid": [{"method": ["ER"], "M": [1]}, {"method": ["FedQCL"], "seed": [0]}], "show": ["pareto of V"]},
+            "mine: show: pareto of V: there is no axis V to show; known: config, method, M",
+        ),
+        (
+            {"grid": {"seed": [0], "V": [1]}, "show": ["table by seed"]},
+            "mine: show: table by seed: there is no axis seed to show; known: config, V",
         ),
         ({"grid": {"speed": [0]}}, "mine: grid.speed is no option; name one, or give each choice its options"),
         ({"grid": {"V": [1], "model.method.V": [2]}}, "mine: grid has V twice, once as model.method.V; leave one out"),
