@@ -25,6 +25,10 @@ def report(words: list[str]) -> int:
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="runs' folders, or folders that hold some, as runs")
     parser.add_argument("--out", default="report", help="folder for index.html, tables and figures")
     options = parser.parse_args(words)
-    page = make_report(options.runs, Path(options.out))
-    print(f"{page}\n{page.parent / 'tables'}\n{page.parent / 'figures'}")
+    out = Path(options.out)
+    earlier = (out / "index.html").exists()
+    page = make_report(options.runs, out)
+    print(f"{page}\n{out / 'tables'}\n{out / 'figures'}")
+    if earlier:
+        print("in the place of an earlier report; --out FOLDER puts the next one elsewhere")
     return 0

@@ -22,6 +22,15 @@ def test_a_report_says_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("a/b/index.html").is_file()
 
 
+def test_a_report_in_the_place_of_another_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = write_runs(Path("runs"), "e9-queues-V", ["seed=0", "V=10"])
+    for words in ([], [], ["--out", "elsewhere"]):
+        assert main(["report", *map(str, runs), *words]) == 0
+    said = "in the place of an earlier report; --out FOLDER puts the next one elsewhere\n"
+    places = "report/index.html\nreport/tables\nreport/figures\n"
+    assert capsys.readouterr().out == 2 * places + said + places.replace("report", "elsewhere")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
