@@ -28,7 +28,8 @@ class Console:
     """Tells a person how a run goes.
 
     Args:
-        level: ``quiet`` shows the final figures only, ``verbose`` a line a client besides.
+        level: ``quiet`` shows no more than warnings and the end: average accuracy, forgetting, the time taken, and
+            where files and pictures are; of an evaluation the average accuracy. ``verbose`` adds a line a client.
         file: where to write; the standard output if left out.
     """
 
