@@ -18,9 +18,12 @@ from fedqcl.engine.replica import Report
 from fedqcl.evaluate import Evaluator
 from fedqcl.methods import ClientState
 from fedqcl.metrics import ContinualAccuracy, average_accuracy, forgetting
+from fedqcl.run.console import duration
 from fedqcl.run.log import SilentLog
 from fedqcl.run.records import ClientRecord, RoundRecord, State
 from fedqcl.schedule import Schedule
+
+SLOW_END = 5.0  # seconds from which on the end of a task is told; no figure has them
 
 
 class Tracker:
@@ -86,8 +89,11 @@ class Tracker:
         self.metric.add(correct, total, after=task)
         self._warn_of_faults(engine)
         self.queues.append(record.queue)
+        seconds = time.perf_counter() - self._started - self._seconds  # since the last round
         with busy():
             self.log.round(record)
+            if seconds >= SLOW_END:
+                self.log.say(f"task {task + 1} took {duration(seconds)} to end, after its rounds")
             self.log.task(record, self.metric.matrix.tolist(), self.queues)
 
     def _warn_of_faults(self, engine: Engine) -> None:

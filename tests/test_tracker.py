@@ -25,6 +25,10 @@ class Log(SilentLog):
     def __init__(self) -> None:
         self.records: list[RoundRecord] = []
         self.matrices: list[list[list[float]]] = []
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
     def round(self, record: RoundRecord) -> None:
         self.records.append(record)
@@ -123,6 +127,26 @@ def test_a_task_is_measured_on_the_model_that_it_leaves_behind() -> None:
     tracker, log, _ = tracked(Single(), toy_data())
     assert tracker.summary()["accuracy_matrix"] == [[0.5] * 3] * 3
     assert [r.accuracy[r.task] for r in log.records[1::2]] == [0.5] * 3
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(21.0, ["21 s"] * 3), (5.0, ["5.0 s"] * 3), (4.9, [])])
+def test_a_task_that_takes_long_to_end_says_so(
+    seconds: float, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    class Slow(FedAvg):
+        """Its rounds take no time, its tasks' ends some."""
+
+        def server_task(self, net: Any, stats: Stats, server: Any, task: int, rng: np.random.Generator) -> None:
+            nonlocal now
+            now += seconds
+
+    monkeypatch.setattr("fedqcl.tracker.time.perf_counter", lambda: now)
+    tracker, log, _ = tracked(Slow(), toy_data())
+    expected = [f"task {task} took {taken} to end, after its rounds" for task, taken in enumerate(told, 1)]
+    assert log.lines == expected
+    assert tracker.summary()["train_seconds"] == 0
 
 
 def test_matrices_handed_to_the_log_grow_row_by_row() -> None:
