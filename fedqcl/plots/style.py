@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 Rows = Sequence[Sequence[float]]
 
@@ -22,6 +24,7 @@ LOOKS: list[dict[str, Any]] = [
     )
 ]
 INK, FAINT, BAND = "#222222", "#777777", "#F4F4F4"
+LETTERS_A_LINE = 60  # of a legend: about as many as fit into a figure's width
 
 
 def heatmap(
@@ -91,15 +94,23 @@ def title(ax: Axes, title: str, subtitle: str, above: int = 4) -> None:
 
 
 def legend(figure: Figure, ax: Axes) -> None:
-    """A legend beside the axes."""
-    entries = len(ax.get_lines())
-    figure.legend(
-        *ax.get_legend_handles_labels(),
-        loc="outside right center",
-        frameon=False,
-        fontsize=9,
-        ncols=1 + (entries > 14),
-    )
+    """A legend beside the axes; one that would leave them no room beneath them, for which the figure grows."""
+    width, height = figure.bbox.size
+    columns = 1 + (len(ax.get_legend_handles_labels()[1]) > 14)
+    beside = _legend(figure, ax, "outside right center", columns)
+    taken = beside.get_window_extent()
+    if taken.width > 0.45 * width or taken.height > height:
+        beside.remove()
+        beneath = _legend(figure, ax, "outside lower center", max(1, int(width / taken.width * columns)))
+        figure.set_figheight((height + beneath.get_window_extent().height) / figure.dpi)
+
+
+def _legend(
+    figure: Figure, ax: Axes, place: Literal["outside right center", "outside lower center"], columns: int
+) -> Legend:
+    handles, labels = ax.get_legend_handles_labels()
+    broken = [textwrap.fill(label, LETTERS_A_LINE) for label in labels]
+    return figure.legend(handles, broken, loc=place, frameon=False, fontsize=9, ncols=columns)
 
 
 def known(rows: Rows) -> list[float]:
