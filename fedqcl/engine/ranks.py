@@ -227,11 +227,12 @@ class Engine:
         mine = [i for i in active if i in self.clients and (idle_too or len(self.data.shards[task][i]))]
         for client in self.clients.keys() - mine:
             self.clients[client].sit_out()
+        weights = self.server.weights()
         for start in range(0, len(mine), len(self.replicas)):
             wave = mine[start : start + len(self.replicas)]
             locals = self.replicas[: len(wave)]
             for client, local in zip(wave, locals, strict=True):
-                local.seat(self.server, self.clients[client], self._shard(client, task, last_round))
+                local.seat(weights, self.clients[client], self._shard(client, task, last_round))
             yield locals
             for client, local in zip(wave, locals, strict=True):
                 self._put_away(client, local)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedqcl.data.module import ClientShard
 from fedqcl.data.stream import Stream
-from fedqcl.engine.server import Server, copy_entries, federated_entries
+from fedqcl.engine.server import copy_entries, federated_entries
 from fedqcl.methods import ClientState
 
 
@@ -66,11 +66,13 @@ class Replica:
         self.state = copy.deepcopy(state).to(device)
         self.loss = torch.zeros((), device=device)
 
-    def seat(self, server: Server, state: ClientState, shard: ClientShard) -> None:
+    def seat(self, weights: dict[str, Tensor], state: ClientState, shard: ClientShard) -> None:
         """Let a client take over: the global model, its own state and what of the model it keeps to itself."""
-        copy_entries(federated_entries(self.net), server.weights())
+        entries = federated_entries(self.net)  # listed anew, as a net may put other tensors in its buffers' place
+        copy_entries(entries, weights)
         copy_entries(dict(self.state.named_buffers()), dict(state.named_buffers()))
-        copy_entries(self._personal(), self.state.personal.by_name())
+        personal = self.state.personal.by_name()
+        copy_entries({name: entries[name] for name in personal}, personal)
         self.shard = shard
         self.round = None
         self.failed = False
@@ -78,13 +80,10 @@ class Replica:
 
     def leave(self, state: ClientState) -> None:
         """Write the client's state back to where it rests."""
-        copy_entries(self.state.personal.by_name(), self._personal())
+        personal = self.state.personal.by_name()
+        if personal:  # to list a net's entries takes longer than all else here
+            copy_entries(personal, federated_entries(self.net))
         copy_entries(dict(state.named_buffers()), dict(self.state.named_buffers()))
-
-    def _personal(self) -> dict[str, Tensor]:
-        """The model's entries that the client keeps to itself."""
-        entries = federated_entries(self.net)
-        return {name: entries[name] for name in self.state.personal.by_name()}
 
     @contextmanager
     def drawing(self) -> Iterator[None]:

@@ -45,14 +45,14 @@ def test_a_client_takes_its_seat_and_leaves_with_its_state() -> None:
     states = [method.client_state(spec) for _ in range(2)]
     fresh = copied(states[1])
 
-    replica.seat(server, states[0], shards[0])
+    replica.seat(server.weights(), states[0], shards[0])
     spoil(replica)
     assert same(copied(states[0]), fresh)  # what a client does stays in the replica until it leaves
     replica.leave(states[0])
     assert states[0].queue.value.tolist() == [2, 2, 2]
     assert states[0].memory.count.tolist() == [4, 0, 0]
 
-    replica.seat(server, states[1], shards[1])
+    replica.seat(server.weights(), states[1], shards[1])
     assert same(copied(replica.state), fresh)
     assert replica.loss == 0
     assert replica.shard is shards[1]
@@ -60,13 +60,13 @@ def test_a_client_takes_its_seat_and_leaves_with_its_state() -> None:
     assert all(torch.equal(weights[name], value) for name, value in server.weights().items())
     assert same(copied(states[1]), fresh)
 
-    replica.seat(server, states[0], shards[0])
+    replica.seat(server.weights(), states[0], shards[0])
     assert same(copied(replica.state), copied(states[0]))
 
 
 def test_a_seated_client_and_the_server_share_no_memory() -> None:
     server, replica, method, shards = scene()
     before = copied(server.net)
-    replica.seat(server, method.client_state(toy_data().spec), shards[0])
+    replica.seat(server.weights(), method.client_state(toy_data().spec), shards[0])
     spoil(replica)
     assert same(before, copied(server.net))
