@@ -24,7 +24,8 @@ class _Compiled(type):
         return not isinstance(compiler, Unloaded) and isinstance(instance, compiler.OptimizedModule)
 
 
-class _OptimizedModule(metaclass=_Compiled): ...
+class _OptimizedModule(metaclass=_Compiled):
+    """What Lightning asks a module whether it is."""
 
 
 class Unloaded(ModuleType):
