@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
 
-from fedqcl.engine.slurm import allocation, check_gpus, devices_and_nodes
+from fedqcl.engine.slurm import Allocation, allocation, check_gpus, devices_and_nodes
 from fedqcl.engine.strategy import FederatedStrategy
 from fedqcl.errors import InputError
 
@@ -42,21 +42,8 @@ def make_fabric(
     if dist.is_initialized():
         raise InputError("trainer.devices: this process is a rank of an earlier run; make each run in a new process")
     cuda = accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available())
-    available = torch.cuda.device_count() if cuda else _cores()
-    if cuda and available == 0:
-        raise InputError("trainer.accelerator: no CUDA device is visible; choose cpu, or auto")
     slurm = allocation()
-    nodes = slurm.nodes if slurm else 1 if num_nodes == "auto" else num_nodes
-    usable = max(1, min(available, num_clients // nodes))
-    if slurm:
-        if cuda:
-            check_gpus(available, usable, slurm, chosen=devices != "auto")
-        devices, nodes = devices_and_nodes(devices, num_nodes, slurm)
-    if devices == "auto":
-        devices = usable
-    elif cuda and devices > available:
-        raise InputError(f"trainer.devices: {devices} GPUs were asked for and {available} are visible")
-    _check_ranks(devices * nodes, num_clients, nodes, of_slurm=slurm is not None)
+    devices, nodes = _ranks(cuda, devices, num_nodes, num_clients, slurm)
     if cuda:
         # Every client at work has two streams; with fewer queues than streams, some would wait for others.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
@@ -68,11 +55,36 @@ def make_fabric(
         warnings.filterwarnings("ignore", message=".*`srun` command is available")
         return Fabric(
             accelerator="cuda" if cuda else "cpu",
-            devices=int(devices),  # Lightning takes no subclass of int, which a checked number is
-            num_nodes=int(nodes),
+            devices=devices,
+            num_nodes=nodes,
             precision=precision,
             strategy="auto" if alone else FederatedStrategy(start_method=start_method),
         )
+
+
+def _ranks(
+    cuda: bool,
+    devices: int | Literal["auto"],
+    num_nodes: int | Literal["auto"],
+    num_clients: int,
+    slurm: Allocation | None,
+) -> tuple[int, int]:
+    """How many ranks on each machine, and on how many machines."""
+    available = torch.cuda.device_count() if cuda else _cores()
+    if cuda and available == 0:
+        raise InputError("trainer.accelerator: no CUDA device is visible; choose cpu, or auto")
+    nodes = slurm.nodes if slurm else 1 if num_nodes == "auto" else num_nodes
+    usable = max(1, min(available, num_clients // nodes))
+    if slurm:
+        if cuda:
+            check_gpus(available, usable, slurm, chosen=devices != "auto")
+        devices, nodes = devices_and_nodes(devices, num_nodes, slurm)
+    if devices == "auto":
+        devices = usable
+    elif cuda and devices > available:
+        raise InputError(f"trainer.devices: {devices} GPUs were asked for and {available} are visible")
+    _check_ranks(devices * nodes, num_clients, nodes, of_slurm=slurm is not None)
+    return int(devices), int(nodes)  # Lightning takes no subclass of int, which a checked number is
 
 
 def _check_ranks(ranks: int, num_clients: int, nodes: int, of_slurm: bool) -> None:
