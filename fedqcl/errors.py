@@ -5,9 +5,6 @@ from __future__ import annotations
 import traceback
 from signal import SIGINT, Signals
 
-# torch.save makes a RuntimeError of whatever the disk has against it, in words of where in PyTorch that was noticed.
-OF_TORCH_SAVE = ("writ", "inline_container", "iostream")
-
 
 class InputError(ValueError):
     """Something in the configuration or the data is wrong.
@@ -89,10 +86,6 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def refusal(error: Exception) -> str:
-    """What the disk had against a write; nothing if the error is of another kind."""
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    if isinstance(error, RuntimeError) and any(word in str(error) for word in OF_TORCH_SAVE):
-        return "no space left, or another failure of the disk"
-    return ""
+def refusal(error: OSError) -> str:
+    """What the disk had against a write."""
+    return error.strerror or str(error)

@@ -6,28 +6,15 @@ import pytest
 
 from fedqcl.errors import ClassError, ClientError, InputError, Interrupted, RankError, account, first_line, refusal
 
-FULL = "no space left, or another failure of the disk"
-
 
 def test_the_first_line_of_an_error() -> None:
     assert first_line(ValueError("one\ntwo")) == "ValueError: one"
     assert first_line(ValueError()) == "ValueError"
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (OSError(28, "No space left on device"), "No space left on device"),
-        (OSError("odd"), "odd"),
-        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534"), FULL),
-        (RuntimeError("basic_ios::clear: iostream error"), FULL),
-        (RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"), FULL),
-        (RuntimeError("something else"), ""),
-        (KeyError("x"), ""),
-    ],
-)
-def test_what_the_disk_had_against_a_write(error: Exception, text: str) -> None:
-    assert refusal(error) == text
+def test_what_the_disk_had_against_a_write() -> None:
+    assert refusal(OSError(28, "No space left on device")) == "No space left on device"
+    assert refusal(OSError("odd")) == "odd"
 
 
 @pytest.mark.parametrize(

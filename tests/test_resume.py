@@ -84,19 +84,19 @@ def test_another_number_of_ranks(whole: dict[str, Any], tmp_path: Path) -> None:
 
 
 FULL_DISK = """
-import os, sys, torch
+import os, sys
 from pathlib import Path
+from fedqcl.checkpoint import directory
 from fedqcl.run import pictures
 from tests.helpers.small import small_trainer
 from tests.helpers.stopped import fit
 
-def save(content, path, saved=torch.save, **options):
-    full = isinstance(path, Path) and path.parent.name.startswith(".task-02")
-    if os.environ.get("LOCAL_RANK") == "1" and full:
+def save(content, path, saved=directory.save):
+    if os.environ.get("LOCAL_RANK") == "1" and path.parent.name.startswith(".task-02"):
         raise OSError(28, "No space left on device")
-    saved(content, path, **options)
+    saved(content, path)
 
-torch.save, pictures.plot_run = save, lambda path: []
+directory.save, pictures.plot_run = save, lambda path: []
 fit(small_trainer(Path(sys.argv[1]), name="x", devices=2, console="normal"))
 """
 

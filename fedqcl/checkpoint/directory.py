@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-import torch
+from fedqcl.checkpoint.saving import save
 
 MANIFEST = "manifest.json"
 KEPT = 2
@@ -98,7 +98,7 @@ def write_part(draft: Path, files: Mapping[str, Any], rank: int) -> None:
     """
     draft.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        torch.save(content, draft / name)
+        save(content, draft / name)
     _write_json(draft / _part(rank), {name: _digest(draft / name) for name in files})
 
 

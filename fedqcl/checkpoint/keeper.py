@@ -227,7 +227,6 @@ class _Writing:
     def _failure(self) -> str:
         if self._error is None:
             return ""
-        why = refusal(self._error)
-        if not why:
+        if not isinstance(self._error, OSError):
             raise self._error
-        return f"{why}; make room for the next one"
+        return f"{refusal(self._error)}; make room for the next one"

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedqcl.checkpoint.saving import save
 from fedqcl.errors import InputError
 from fedqcl.parts import Spec
 
@@ -33,7 +34,7 @@ def save_model(path: Path, net: nn.Module, spec: Spec, labels: list[int]) -> Non
     weights = {name: value.cpu().contiguous() for name, value in net.state_dict().items()}
     # Beside and renamed, so that there is never a part of a model under its name.
     temporary = path.with_name(f".{path.name}")
-    torch.save({"net": weights, "problem": describe_problem(spec, labels)}, temporary)
+    save({"net": weights, "problem": describe_problem(spec, labels)}, temporary)
     temporary.replace(path)
 
 

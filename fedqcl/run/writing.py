@@ -18,10 +18,8 @@ def writing(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         why = refusal(error)
-        if not why:
-            raise
     else:
         return
     raise InputError(f"trainer.root: cannot write {path}: {why}; make room or choose another root")

@@ -118,12 +118,12 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path: Path, monkeypa
 
 def test_a_first_checkpoint_that_does_not_fit(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
-    with no_file_above(1000):  # which PyTorch tells of in words of its own
+    with no_file_above(100):
         kept.keeper.reach(0, 1)
         kept.keeper.settle()
     assert kept.said == [
-        f"no checkpoint at {kept.path / 'task-01-round-01'}: no space left, or another failure of the disk; "
-        "make room for the next one; there is none before it"
+        f"no checkpoint at {kept.path / 'task-01-round-01'}: File too large; make room for the next one; there is none "
+        "before it"
     ]
     assert kept.names() == []
 
