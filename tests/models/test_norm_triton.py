@@ -20,6 +20,8 @@ def found() -> dict[str, dict[str, float]]:
     if torch.cuda.is_available():
         return {name: differences(case, "cuda") for name, case in CASES.items()}
     result = run_python("-m", "tests.helpers.fused", TRITON_INTERPRET="1")
+    if "only 0-dimensional arrays can be converted" in result.stderr:
+        pytest.skip("the interpreter of Triton 3.6 and before needs a NumPy before 2.4")
     assert result.returncode == 0, result.stderr
     interpreted: dict[str, dict[str, float]] = json.loads(result.stdout)
     return interpreted
