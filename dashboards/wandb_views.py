@@ -5,8 +5,8 @@
     python dashboards/wandb_views.py TEAM                                               # all runs of the project
     python dashboards/wandb_views.py TEAM --group e7-V --by model.method.init_args.V    # a sweep's, by what it varies
 
-Runs that are alike in an option, the method if no other is named, are a line of their mean with the standard deviation
-around it; those tested on held-out images stand apart.
+Runs on one data set that are alike in an option, the method if no other is named, are a line of their mean with the
+standard deviation around it; those tested on held-out images stand apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report
     from wandb_workspaces.workspaces import Workspace
 
-METHOD = "model.method.class_path"
+DATASET, METHOD = "data.source.class_path", "model.method.class_path"
 # Above 0, the accuracies are of images held out from training: not to be averaged with those of test images.
 HELD_OUT = "data.validation"
 SEED = "seed_everything"
@@ -96,7 +96,7 @@ def workspace(entity: str, project: str, group: str | None = None, by: Sequence[
         sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections().items()],
         runset_settings=ws.RunsetSettings(
             filters=ws.And(ws.Metric("Group") == group) if group else "",
-            groupby=[ws.Config(option) for option in (*by, HELD_OUT)],
+            groupby=[ws.Config(option) for option in (DATASET, *by, HELD_OUT)],
             order=[ws.Ordering(ws.Summary("average_accuracy"), ascending=False)],
             pinned_columns=["summary:average_accuracy", "summary:forgetting", f"config:{SEED}"],
         ),
@@ -112,14 +112,14 @@ def report(entity: str, project: str, group: str | None = None, by: Sequence[str
         project=project,
         name=group or "all runs",
         filters=f"Metric('Group') = '{group}'" if group else "",
-        groupby=[f"config.{option}" for option in (*by, HELD_OUT)],
+        groupby=[f"config.{option}" for option in (DATASET, *by, HELD_OUT)],
     )
     blocks = [
         block
         for name, panels in sections().items()
         for block in (wr.H2(text=name), wr.PanelGrid(runsets=[runs], panels=panels))
     ]
-    alike = " and ".join([*by, HELD_OUT])
+    alike = " and ".join([DATASET, *by, HELD_OUT])
     about = wr.P(text=f"A line or bar is the mean over runs of one {alike}, with the standard deviation around it.")
     return wr.Report(
         entity=entity,

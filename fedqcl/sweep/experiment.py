@@ -95,7 +95,8 @@ class Experiment:
         to_show = list(itertools.chain(*self._grids))
         for override in overrides:
             self._override(*_split(override))
-        to_show += itertools.chain(*self._grids)  # an override may add an axis; one that it leaves out is no mistake
+        # An override may add an axis, or a single choice; one that it leaves out is no mistake.
+        to_show += [*itertools.chain(*self._grids), *(_NAME_OF.get(option, option) for option in self._fixed)]
         self.show = _views(name, content.get("show") or ["table"], to_show)
 
     def _override(self, key: str, values: list[Any]) -> None:

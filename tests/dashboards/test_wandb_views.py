@@ -60,6 +60,7 @@ def test_a_workspace_groups_a_sweep_s_runs_by_options_and_by_what_they_are_teste
         {"key": {"section": "run", "name": "group"}, "op": "=", "value": "e7-V", "disabled": False}
     ]
     assert runs["grouping"] == [
+        {"section": "config", "name": "data.value.source.class_path"},
         {"section": "config", "name": "model.value.method.init_args.V"},
         {"section": "config", "name": "data.value.validation"},
     ]
@@ -101,4 +102,8 @@ def test_a_report_has_a_grid_for_each_section() -> None:
     for grid in grids:
         runs = grid.runsets[0]
         assert (runs.project, runs.filters) == ("fedqcl", "Metric('Group') = 'e7-V'")
-        assert runs.groupby == ["config.model.method.class_path", "config.data.validation"]
+        assert runs.groupby == [
+            "config.data.source.class_path",
+            "config.model.method.class_path",
+            "config.data.validation",
+        ]

@@ -183,6 +183,7 @@ def test_a_view_may_be_of_an_axis_that_an_override_adds_or_leaves_out() -> None:
     show = ["sweep over M", "table by config"]
     assert experiment("method=FedQCL", grid=grids, show=show).show == show
     assert experiment("M=50,100", grid={"seed": [0]}, show=show).show == show
+    assert experiment("M=50", grid={"seed": [0]}, show=show).show == show
 
 
 @pytest.mark.parametrize(
