@@ -132,5 +132,5 @@ def test_a_mistake_in_the_program_is_not_taken_for_a_full_disk(tmp_path: Path, m
     kept = Kept(tmp_path)
     monkeypatch.setattr(kept.keeper.state, "files", lambda position: {"run.pt": lambda: None})
     kept.keeper.reach(0, 1)
-    with pytest.raises(AttributeError, match="pickle"):
+    with pytest.raises(AttributeError, match="local object"):
         kept.keeper.settle()
